@@ -1,0 +1,92 @@
+"""How does a transformer get its answers? Load or build a hooked model, intervene on it, measure it.
+
+Everything a user types is here, and each name is imported when it is first used, so `import interp` costs no torch.
+
+>>> import interp
+>>> model = interp.build(n_layers=2, d_model=16, n_heads=2, d_vocab=20, n_ctx=32, attn_only=True, seed=0)
+>>> interp.score_heads(model, n_sequences=4, segment=5, seed=0).induction.shape
+(2, 2)
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "AblationMode": "interp.interventions.ablate",
+    "DivergedError": "interp.errors",
+    "HeadConfirmation": "interp.heads.confirm",
+    "HeadScores": "interp.heads.scores",
+    "HookLeakError": "interp.errors",
+    "InputError": "interp.errors",
+    "Provenance": "interp.models.provenance",
+    "TrainConfig": "interp.training.config",
+    "ablate_heads": "interp.interventions.ablate",
+    "add_hooks": "interp.interventions.hooks",
+    "build": "interp.models.build",
+    "confirm_heads": "interp.heads.confirm",
+    "get_provenance": "interp.models.provenance",
+    "load": "interp.models.load",
+    "save": "interp.models.checkpoint",
+    "score_heads": "interp.heads.scores",
+    "show_attention": "interp.figures.attention",
+    "train": "interp.training.loop",
+}
+_SUBPACKAGES = frozenset({"errors", "figures", "heads", "interventions", "models", "records", "statistics", "training"})
+_SIBLINGS = frozenset({"tasks", "analyses"})
+
+__all__ = sorted([*_HOMES, *_SIBLINGS, *_SUBPACKAGES])
+
+if TYPE_CHECKING:
+    import analyses as analyses
+    import tasks as tasks
+    from interp import figures as figures
+    from interp import records as records
+    from interp.errors import DivergedError as DivergedError
+    from interp.errors import HookLeakError as HookLeakError
+    from interp.errors import InputError as InputError
+    from interp.figures.attention import show_attention as show_attention
+    from interp.heads.confirm import HeadConfirmation as HeadConfirmation
+    from interp.heads.confirm import confirm_heads as confirm_heads
+    from interp.heads.scores import HeadScores as HeadScores
+    from interp.heads.scores import score_heads as score_heads
+    from interp.interventions.ablate import AblationMode as AblationMode
+    from interp.interventions.ablate import ablate_heads as ablate_heads
+    from interp.interventions.hooks import add_hooks as add_hooks
+    from interp.models.build import build as build
+    from interp.models.checkpoint import save as save
+    from interp.models.load import load as load
+    from interp.models.provenance import Provenance as Provenance
+    from interp.models.provenance import get_provenance as get_provenance
+    from interp.training.config import TrainConfig as TrainConfig
+    from interp.training.loop import train as train
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    elif name in _SIBLINGS:
+        value = _import_sibling(name)
+    elif name in _SUBPACKAGES:
+        value = importlib.import_module(f"interp.{name}")
+    else:
+        raise AttributeError(f"module 'interp' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _import_sibling(name: str) -> Any:
+    """`tasks` or `analyses` of this distribution; a stranger of the same name is refused, not used by accident."""
+    module = importlib.import_module(name)
+    if getattr(module, "DISTRIBUTION", None) == "interp-toolkit":
+        return module
+    found = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", [])), "an unknown place")
+    raise ImportError(
+        f"interp needs its own package `{name}`, but Python found another one at {found}; "
+        f"rename that file or folder, or start Python from another folder, so that it no longer hides interp's `{name}`."
+    )
