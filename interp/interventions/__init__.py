@@ -1,0 +1,1 @@
+"""Change what a model computes, inside a `with`, always undone."""

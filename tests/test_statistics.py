@@ -1,0 +1,37 @@
+import numpy as np
+import pytest
+
+from interp.errors import InputError
+from interp.statistics import bootstrap_interval, permutation_p_value
+
+
+def test_bootstrap_interval_covers_the_true_mean_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    samples = rng.normal(1.0, 2.0, size=(50, 400))  # 400 experiments of 50 samples, resampled together
+    low, high = bootstrap_interval(samples, seed=1)
+    assert 0.90 < np.mean((low < 1.0) & (high > 1.0)) < 0.97
+
+
+def test_bootstrap_interval_equals_one_element_at_a_time():
+    values = np.random.default_rng(0).normal(size=(20, 2, 3))
+    low, high = bootstrap_interval(values, seed=7)
+    assert low.shape == high.shape == (2, 3)
+    one_low, one_high = bootstrap_interval(values[:, 1, 2], seed=7)
+    assert (low[1, 2], high[1, 2]) == pytest.approx((float(one_low), float(one_high)))
+
+
+def test_one_sample_has_an_unknown_interval_and_none_is_refused():
+    low, high = bootstrap_interval(np.ones((1, 2)))
+    assert np.isnan(low).all()
+    assert np.isnan(high).all()
+    with pytest.raises(InputError, match="at least one sample"):
+        bootstrap_interval(np.ones((0, 2)))
+    with pytest.raises(InputError, match=r"between 0 and 1, but 95.0"):
+        bootstrap_interval(np.ones(3), level=95.0)
+
+
+def test_p_value_counts_the_observed_among_the_draws():
+    draws = np.arange(19.0)
+    assert permutation_p_value(100.0, draws) == pytest.approx(1 / 20)
+    assert permutation_p_value(0.0, draws) == pytest.approx(1.0)
+    assert permutation_p_value(17.0, draws) == pytest.approx(3 / 20)
