@@ -1,0 +1,1 @@
+"""What each attention head does: scores from its attention and its output, and causal confirmation."""
