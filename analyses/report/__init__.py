@@ -1,0 +1,5 @@
+"""One offline HTML file from any set of results."""
+
+from analyses.report.page import Definition, Figure, ModelPart, Page, Section, render_page, write_page
+
+__all__ = ["Definition", "Figure", "ModelPart", "Page", "Section", "render_page", "write_page"]
