@@ -1,0 +1,99 @@
+"""The few numbers of a run that a person reads first, each beside its control.
+
+They are picked from the stored rows, so `interp show` needs no model.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pandas as pd
+
+_N_INDUCTION = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Headline:
+    """One number and what it is to be compared with."""
+
+    model: str
+    """The model."""
+    what: str
+    """What was measured, in words."""
+    value: float
+    """The number."""
+    low: float | None
+    """Lower end of its 95% interval."""
+    high: float | None
+    """Upper end of its 95% interval."""
+    n: int | None
+    """Sequences behind it."""
+    control_value: float | None
+    """The same number in the control."""
+    control: str | None
+    """What the control is."""
+    unit: str | None = None
+    """Unit of the number and its control."""
+
+
+def pick_headlines(frame: pd.DataFrame) -> list[Headline]:
+    """Headlines of every model in a results frame, in the order of the frame."""
+    found = []
+    for model in frame["model"].dropna().unique():
+        rows = frame[frame["model"] == model]
+        found += [*_copying(model, rows), *_heads(model, rows), *_induction(model, rows)]
+    return found
+
+
+def _copying(model: str, rows: pd.DataFrame) -> Iterator[Headline]:
+    final = rows[
+        (rows["analysis"] == "copying") & rows["metric"].isin(["error, in distribution", "error, out of distribution"])
+    ]
+    for _, row in final[final["control"].isna()].iterrows():
+        controls = final[(final["metric"] == row["metric"]) & final["control"].notna()]
+        yield _headline(model, row["metric"], row, controls)
+
+
+def _heads(model: str, rows: pd.DataFrame) -> Iterator[Headline]:
+    scores = rows[rows["analysis"] == "heads"]
+    for metric, n_heads in (("induction", _N_INDUCTION), ("previous_token", 1)):
+        named = scores[scores["metric"] == metric]
+        strongest = named[named["control"].isna()].sort_values("value", ascending=False, kind="stable").head(n_heads)
+        for _, row in strongest.iterrows():
+            same = named["layer"].eq(row["layer"]) & named["head"].eq(row["head"])
+            control = "tokens not repeated" if metric == "induction" else "uniform attention"
+            controls = named[named["control"].eq(control) & (same | named["layer"].isna()).fillna(False)]
+            what = f"{metric.replace('_', '-')} score of head {row['layer']}.{row['head']}"
+            yield _headline(model, what, row, controls)
+
+
+def _induction(model: str, rows: pd.DataFrame) -> Iterator[Headline]:
+    removal = rows[rows["analysis"] == "induction"]
+    for metric in ("loss", "accuracy"):
+        whole = removal[removal["metric"] == f"{metric}, second copy, whole model"]
+        removed = removal[removal["metric"] == f"{metric}, second copy, induction heads removed"]
+        for _, row in whole.iterrows():
+            yield _headline(model, f"{metric} on the second copy, whole model", row, whole.iloc[:0])
+        for _, row in removed[removed["control"].isna()].iterrows():
+            what = f"{metric} on the second copy, top induction heads removed"
+            yield _headline(model, what, row, removed[removed["control"].notna()])
+    for _, row in removal[removal["metric"].str.startswith("p-value")].iterrows():
+        yield _headline(model, "p-value of the rise in loss against random heads", row, removal.iloc[:0])
+
+
+def _headline(model: str, what: str, row: pd.Series, controls: pd.DataFrame) -> Headline:
+    control = controls.iloc[0] if len(controls) else None
+    return Headline(
+        model=model,
+        what=what,
+        value=float(row["value"]),
+        low=_optional(row["low"]),
+        high=_optional(row["high"]),
+        n=None if pd.isna(row["n"]) else int(row["n"]),
+        control_value=None if control is None else float(control["value"]),
+        control=None if control is None else str(control["control"]),
+        unit=None if pd.isna(row["unit"]) else str(row["unit"]),
+    )
+
+
+def _optional(value: object) -> float | None:
+    return None if pd.isna(value) else float(value)  # type: ignore[call-overload, arg-type]

@@ -1,0 +1,28 @@
+"""The analyses that can be named, and the order they run in."""
+
+import difflib
+from collections.abc import Sequence
+
+from analyses.analysis import Analysis
+from analyses.copying import COPYING
+from analyses.heads import HEADS
+from analyses.induction import INDUCTION
+from interp.errors import InputError
+
+ANALYSES: dict[str, Analysis] = {analysis.name: analysis for analysis in (COPYING, HEADS, INDUCTION)}
+DEFAULT = tuple(ANALYSES)
+
+
+def choose_analyses(names: Sequence[str]) -> list[Analysis]:
+    """The named analyses with all that they need before them; raises `InputError` for a name that isn't there."""
+    chosen: dict[str, Analysis] = {}
+    for name in names:
+        if name not in ANALYSES:
+            close = difflib.get_close_matches(name, ANALYSES, n=1)
+            hint = f" Did you mean {close[0]}?" if close else ""
+            raise InputError(f"There is no analysis {name!r}; there are {', '.join(ANALYSES)}.{hint}")
+        for needed in (*ANALYSES[name].needs, name):
+            chosen[needed] = ANALYSES[needed]
+    if not chosen:
+        raise InputError(f"No analysis was named; give one or more of {', '.join(ANALYSES)}.")
+    return list(chosen.values())

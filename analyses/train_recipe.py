@@ -1,0 +1,45 @@
+"""`interp train`: train a model by a recipe, with the few knobs that a command line should have."""
+
+import difflib
+from dataclasses import replace
+from pathlib import Path
+
+from transformer_lens import HookedTransformer
+
+from analyses.heads import choose_segment
+from analyses.recipes import RECIPES
+from interp.errors import InputError
+from interp.heads.scores import score_heads
+from interp.models.build import build
+from interp.training.loop import TrainRun, train
+
+
+def train_recipe(
+    name: str,
+    *,
+    out: Path | None = None,
+    steps: int | None = None,
+    gamma: float | None = None,
+    weight_decay: float | None = None,
+    seed: int = 0,
+    device: str | None = None,
+) -> TrainRun:
+    """Build and train the recipe's model in `out` (`runs/NAME` when None), going on with a run that was stopped there."""
+    if name not in RECIPES:
+        close = difflib.get_close_matches(name, RECIPES, n=1)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        raise InputError(f"There is no recipe {name!r}; there are {', '.join(RECIPES)}.{hint}")
+    recipe = RECIPES[name](seed=seed)
+    config = replace(
+        recipe.config,
+        steps=recipe.config.steps if steps is None else steps,
+        weight_decay=recipe.config.weight_decay if weight_decay is None else weight_decay,
+    )
+    model = build(**{**recipe.model, **({} if gamma is None else {"gamma": gamma})}, device=device)
+    return train(model, recipe.task, config, folder=out or Path("runs") / name, observe=_follow_attention)
+
+
+def _follow_attention(model: HookedTransformer, step: int) -> dict[str, float]:
+    """The strongest induction and previous-token attention of any head, for the history."""
+    scores = score_heads(model, n_sequences=16, segment=choose_segment(model))
+    return {"induction": float(scores.induction.max()), "previous_token": float(scores.previous_token.max())}
