@@ -12,6 +12,7 @@ False
 """
 
 import difflib
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -56,6 +57,20 @@ def add_hooks(model: Any, hooks: Sequence[tuple[str, HookFunction]]) -> Iterator
                 f"The block left hooks behind at {', '.join(leaked)}; remove them before the block ends, "
                 "or add them before it begins."
             ) from error
+
+
+@contextmanager
+def lift_hooks(model: Any) -> Iterator[None]:
+    """Set all forward hooks aside for the time of the block: a probe of ours is no business of the caller's hooks."""
+    points = list({id(point): point for point in model.hook_dict.values()}.values())
+    lifted = [(point, point._forward_hooks) for point in points]
+    for point in points:
+        point._forward_hooks = OrderedDict()
+    try:
+        yield
+    finally:
+        for point, hooks in lifted:
+            point._forward_hooks = hooks
 
 
 def find_hook_point(model: Any, name: str, function: HookFunction | None = None) -> HookPoint:
