@@ -62,6 +62,8 @@ def _copying(name: str, summary: str, *, n_layers: int, seed: int) -> Recipe:
         "positional_embedding_type": "rotary",
         "rotary_adjacent_pairs": True,
         "gamma": 0.5,
+        "embedding_std": 1.0,
         "seed": seed,
     }
-    return Recipe(name=name, summary=summary, model=model, task=task, config=TrainConfig(seed=seed))
+    config = TrainConfig(learning_rate=2e-3, warmup_steps=100, seed=seed)
+    return Recipe(name=name, summary=summary, model=model, task=task, config=config)

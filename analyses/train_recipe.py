@@ -3,6 +3,7 @@
 import difflib
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from transformer_lens import HookedTransformer
 
@@ -23,6 +24,7 @@ def train_recipe(
     weight_decay: float | None = None,
     seed: int = 0,
     device: str | None = None,
+    progress: Literal["auto", "off"] = "auto",
 ) -> TrainRun:
     """Build and train the recipe's model in `out` (`runs/NAME` when None), going on with a run that was stopped there."""
     if name not in RECIPES:
@@ -36,7 +38,8 @@ def train_recipe(
         weight_decay=recipe.config.weight_decay if weight_decay is None else weight_decay,
     )
     model = build(**{**recipe.model, **({} if gamma is None else {"gamma": gamma})}, device=device)
-    return train(model, recipe.task, config, folder=out or Path("runs") / name, observe=_follow_attention)
+    folder = out or Path("runs") / name
+    return train(model, recipe.task, config, folder=folder, observe=_follow_attention, progress=progress)
 
 
 def _follow_attention(model: HookedTransformer, step: int) -> dict[str, float]:

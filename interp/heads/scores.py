@@ -117,9 +117,9 @@ class HeadScores:
             kind, definition = cast(tuple[Kind, Definition], name.split("/"))
             value = self.mean(kind, definition)
             low, high = self.interval(kind, definition)
-            layer, head = np.indices(value.shape)
-            columns: dict[str, np.ndarray] = {"layer": layer, "head": head, "value": value, "low": low, "high": high}
-            frame = pd.DataFrame({name: column.ravel() for name, column in columns.items()})
+            layers, heads = np.divmod(np.arange(value.size), value.shape[1])
+            columns = {"value": value.ravel(), "low": low.ravel(), "high": high.ravel()}
+            frame = pd.DataFrame({"layer": layers, "head": heads, **columns})
             frames.append(frame.assign(kind=kind, definition=definition, n=self.n_sequences))
         order = ["kind", "definition", "layer", "head", "value", "low", "high", "n"]
         return pd.concat(frames, ignore_index=True)[order]
@@ -130,8 +130,9 @@ class HeadScores:
 
         values = self.mean(kind, definition)
         top = self.top(kind, min(n_marked, values.size), definition=definition)
-        name = f"{kind.replace('_', ' ')} score ({(definition or DEFINITIONS[kind][0]).replace('_', ' ')})"
-        return head_map(values, label=name, top=top, title=self.provenance.model)
+        shown = kind.replace("_", "-")
+        label = f"{shown} score, {(definition or DEFINITIONS[kind][0]).replace('_', ' ')}"
+        return head_map(values, label=label, top=top, title=shown.capitalize())
 
     def _values(self, kind: str, definition: str | None) -> Float[np.ndarray, "sequence layer head"]:
         if kind not in DEFINITIONS:

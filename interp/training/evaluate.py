@@ -1,0 +1,48 @@
+"""The training loss, and the scores of a split in parts that take no more memory than an update.
+
+    loss = mean over the trained positions of  -log softmax(logits)[target]
+
+>>> from tasks.copying import Copying
+>>> batch = Copying().sample(2, split="ood", seed=0)
+>>> f"{mean_loss(torch.zeros(2, 64, 64), batch):.3f}"
+'4.159'
+"""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.training.forward import Forward
+from tasks.task import Batch, Task
+
+
+def mean_loss(logits: Float[Tensor, "batch pos d_vocab"], batch: Batch) -> Float[Tensor, ""]:
+    """Cross-entropy, averaged over the trained positions of the batch."""
+    targets = batch.targets.masked_fill(~batch.trained, -100).to(logits.device)
+    return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=-100)
+
+
+@torch.inference_mode()
+def evaluate(forward: Forward, task: Task, batch: Batch, *, device: torch.device, rows: int) -> dict[str, float]:
+    """`loss` and the mean of each of the task's scores over the sequences, `rows` of them at a time."""
+    totals: dict[str, float] = {}
+    n = len(batch.tokens)
+    for start in range(0, n, rows):
+        part = _take(batch, slice(start, start + rows))
+        logits = forward(part.tokens.to(device))
+        sums = {"loss": len(logits) * mean_loss(logits, part)}
+        sums |= {name: values.sum() for name, values in task.score(logits, part).items()}
+        for name, value in sums.items():
+            totals[name] = totals.get(name, 0.0) + float(value)
+    return {name: total / n for name, total in totals.items()}
+
+
+def _take(batch: Batch, rows: slice) -> Batch:
+    return Batch(
+        tokens=batch.tokens[rows],
+        targets=batch.targets[rows],
+        trained=batch.trained[rows],
+        scored=batch.scored[rows],
+        roles={name: role[rows] for name, role in batch.roles.items()},
+    )

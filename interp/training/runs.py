@@ -1,0 +1,45 @@
+"""Read the folder of a training run: its model, its history, its task.
+
+>>> find_run("smollm2") is None
+True
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from interp.errors import InputError
+from interp.models.checkpoint import is_checkpoint
+
+
+def find_run(name: str | Path) -> Path | None:
+    """The path of `name` where it is the folder of a training run, else None."""
+    path = Path(name).expanduser()
+    return path if (path / "run.json").is_file() and (path / "checkpoints").is_dir() else None
+
+
+def find_run_model(run: Path) -> Path:
+    """The checkpoint of the finished run, or the last one of a run that was stopped."""
+    kept = [run / "model", *sorted((run / "checkpoints").glob("step_*"), reverse=True)]
+    for path in kept:
+        if is_checkpoint(path):
+            return path
+    raise InputError(f"The training run {run} has no checkpoint yet; train it first.")
+
+
+def read_history(run: Path) -> pd.DataFrame:
+    """One row an evaluation."""
+    try:
+        return pd.read_parquet(run / "history.parquet")
+    except (OSError, ValueError) as error:
+        raise InputError(f"The history of the training run {run} can't be read: {error}") from error
+
+
+def read_task(run: Path) -> dict[str, Any]:
+    """`name` and `settings` of the task that the run trains on."""
+    try:
+        return json.loads((run / "run.json").read_text())["task"]
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"The description of the training run {run} can't be read: {error}") from error
