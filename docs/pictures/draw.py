@@ -1,0 +1,71 @@
+"""Draw the pictures of these pages anew: `python docs/pictures/draw.py [colours | RUNS]`.
+
+Without an argument the pictures of SmolLM2 and the colours; with `colours` only _static/pictures.css; with a folder that
+holds the training runs `copying` and `copying_one_layer` their learning curves too. `kinds.svg` is drawn by hand.
+"""
+
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+import interp
+from interp.figures import Curve, css_variables, learning_curves, to_svg
+
+_HERE = Path(__file__).parent
+_SPLITS = {"id": "in distribution", "ood": "out of distribution"}
+
+
+def write_colours() -> None:
+    """The colours of the figures as CSS variables that follow the theme of the page."""
+    light, dark = (css_variables(theme).replace("\n", " ") for theme in ("light", "dark"))
+    css = (
+        "/* Written by docs/pictures/draw.py. */\n"
+        f"body {{ {light} }}\n"
+        f'body[data-theme="dark"] {{ {dark} }}\n'
+        f'@media (prefers-color-scheme: dark) {{ body:not([data-theme="light"]) {{ {dark} }} }}\n'
+        "svg[role=img] { display: block; max-width: 100%; height: auto; margin: 1.2rem auto; }\n"
+        ".wrapped pre { white-space: pre-wrap; }\n"
+        ".caption { color: var(--figure-muted); font-size: 0.9rem; max-width: 40rem; margin: 0 auto 2rem; }\n"
+        "math[display=block] { margin: 1.1rem 0; font-size: 1.08rem; overflow-x: auto; overflow-y: hidden; }\n"
+    )
+    (_HERE.parent / "_static" / "pictures.css").write_text(css)
+
+
+def draw_smollm2() -> None:
+    """The induction scores of SmolLM2, and what removing its strongest induction heads does."""
+    model = interp.load("smollm2")
+    scores = interp.score_heads(model, seed=0)
+    _write("smollm2_induction", scores.figure("induction"))
+    result = interp.confirm_heads(model, scores, seed=0)
+    _write("smollm2_confirm", result.figure())
+
+
+def draw_curves(runs: Path) -> None:
+    """The transition of the two-layer copying model beside the one-layer model."""
+    curves = []
+    for name, label in (("copying", "two layers"), ("copying_one_layer", "one layer")):
+        history = pd.read_parquet(runs / name / "history.parquet")
+        for series, (split, where) in enumerate(_SPLITS.items()):
+            curves.append(
+                Curve(
+                    label=f"{where}, {label}",
+                    steps=history["step"].to_numpy(dtype=float),
+                    values=history[f"{split}_error"].to_numpy(dtype=float),
+                    series=series,
+                    control=label == "one layer",
+                )
+            )
+    _write("copying_curves", learning_curves(curves, label="copying error"))
+
+
+def _write(name: str, figure: object) -> None:
+    (_HERE / f"{name}.svg").write_text(to_svg(figure) + "\n")  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    write_colours()
+    if sys.argv[1:] != ["colours"]:
+        draw_smollm2()
+    if sys.argv[1:] not in ([], ["colours"]):
+        draw_curves(Path(sys.argv[1]))
