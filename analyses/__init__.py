@@ -1,4 +1,17 @@
 """The questions: each analysis ties tasks and measurements into one result. Use it as `interp.analyses`."""
 
+import importlib
+from types import ModuleType
+
 DISTRIBUTION = "interp-toolkit"
 """Marks this package as ours: `interp` compares it, since other projects also have a package called `analyses`."""
+
+_MODULES = frozenset(
+    {"analysis", "copying", "heads", "induction", "recipes", "registry", "report", "report_models", "runner"}
+)
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _MODULES:
+        return importlib.import_module(f"analyses.{name}")
+    raise AttributeError(f"module 'analyses' has no attribute {name!r}")

@@ -11,7 +11,6 @@ import torch
 
 from analyses.analysis import Analysis, Cells, Options, Outcome, Part, Subject
 from analyses.report.page import Definition, Figure, Section
-from interp.errors import InputError
 from interp.figures.curves import Curve, learning_curves
 from interp.figures.svg import to_svg
 from interp.models.provenance import Provenance
@@ -201,11 +200,10 @@ def _table(frame: pd.DataFrame) -> pd.DataFrame:
 def _refuse(subject: Subject) -> str | None:
     if subject.run is None:
         return "it doesn't come from a training run on the copying task"
-    try:
-        name = read_task(subject.run)["name"]
-    except InputError as error:
-        return str(error)
-    return None if name.startswith("copying") else f"it was trained on {name}"
+    task = read_task(subject.run)
+    if not task["name"].startswith("copying") or not task.get("settings"):
+        return f"it was trained on {task['name']}"
+    return None
 
 
 _DEFINITIONS = (

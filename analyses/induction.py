@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 
 from analyses.analysis import Analysis, Cells, Options, Outcome, Part, Subject
-from analyses.heads import restore_scores
+from analyses.heads import name_head, restore_scores
 from analyses.report.page import Definition, Figure, Section
 from interp.figures.svg import to_svg
-from interp.heads.confirm import HeadConfirmation, confirm_heads
+from interp.heads.confirm import SIGNIFICANT, HeadConfirmation, confirm_heads
 from interp.models.provenance import Provenance
 from interp.records.schema import Measurement
 from interp.records.store import Cell
@@ -138,10 +138,15 @@ def _write_section(provenance: Provenance, cells: Cells) -> Section:
 
 def _verdict(result: HeadConfirmation) -> str:
     n_heads = len(result.heads)
-    removed = f"the {n_heads} strongest induction heads" if n_heads > 1 else "the strongest induction head"
-    opening = "Copying depends on these heads" if result.confirmed else "These heads are not shown to carry copying"
+    removed = f"the {n_heads} strongest induction heads" if n_heads > 1 else f"head {name_head(result.heads[0])}"
+    if result.confirmed:
+        opening = "Copying depends on these heads: without"
+    elif result.n_draws < 1 / SIGNIFICANT - 1:
+        opening = "The model has too few other heads for a test. Without"
+    else:
+        opening = "These heads are not shown to carry copying: without"
     return (
-        f"{opening}: without {removed} the loss on the second copy goes from {result.loss.mean():.2f} to "
+        f"{opening} {removed} the loss on the second copy goes from {result.loss.mean():.2f} to "
         f"{result.ablated_loss.mean():.2f} nats and accuracy from {result.accuracy.mean():.0%} to "
         f"{result.ablated_accuracy.mean():.0%}."
     )
@@ -149,11 +154,15 @@ def _verdict(result: HeadConfirmation) -> str:
 
 def _control(result: HeadConfirmation) -> str:
     value, low, high = result.difference
-    draws = f"{result.n_draws} draws" if result.n_draws > 1 else "1 draw, the only one there is"
+    if result.n_draws == 1:
+        others = "head" + ("s " if len(result.control_heads[0]) > 1 else " ")
+        others += ", ".join(name_head(head) for head in result.control_heads[0]) + ", the only other choice,"
+    else:
+        others = "as many random heads of the same layers"
     return (
-        f"Without as many random heads of the same layers it goes to {result.control_loss.mean():.2f} nats and "
-        f"{result.control_accuracy.mean():.0%}. The difference is {value:.2f} nats [{low:.2f}, {high:.2f}], "
-        f"p = {result.p_value:.3f}; n = {len(result.loss)} sequences, {draws}."
+        f"Without {others} it goes to {result.control_loss.mean():.2f} nats and {result.control_accuracy.mean():.0%}. "
+        f"The difference is {value:.2f} nats [{low:.2f}, {high:.2f}], p = {result.p_value:.3f}; "
+        f"n = {len(result.loss)} sequences, {result.n_draws} draw{'s' if result.n_draws > 1 else ''}."
     )
 
 

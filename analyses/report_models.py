@@ -81,8 +81,11 @@ def open_subject(
 
 
 def default_folder(names: Sequence[str]) -> Path:
-    """`runs/` and the models' names."""
-    return Path("runs") / "+".join(re.sub(r"[^\w.-]+", "_", name).strip("_") for name in names)
+    """`runs/` and the models' names; what lies in a folder of its own gets its last name, marked as a report."""
+    return Path("runs") / "+".join(
+        f"{Path(name).resolve().name}-report" if Path(name).exists() else re.sub(r"[^\w.-]+", "_", name)
+        for name in names
+    )
 
 
 def describe_command(names: Sequence[str], spec: Mapping[str, Any], folder: Path) -> str:

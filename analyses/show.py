@@ -88,11 +88,12 @@ def print_training(run: Any, *, as_json: bool) -> None:
         _print_json({"history": json.loads(run.history.to_json(orient="records")), "folder": str(run.folder)})
         return
     shown = run.history.iloc[_spread(len(run.history), 12)]
+    shown = shown.drop(columns=[column for column in shown if column == "learning_rate" or "published" in column])
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in shown.columns:
         table.add_column(column.replace("_", " "), justify="right")
     for _, row in shown.iterrows():
-        table.add_row(*(f"{value:.0f}" if column == "step" else f"{value:.3g}" for column, value in row.items()))
+        table.add_row(*(_cell(column, value) for column, value in row.items()))
     console = _console()
     console.print(table)
     console.print(f"wrote  {run.folder}\nnext   interp report {run.folder}", highlight=False)
@@ -115,7 +116,7 @@ def print_models(*, as_json: bool) -> None:
     ):
         table.add_column(column, justify=justify, overflow="fold")  # type: ignore[arg-type]
     for entry in CATALOGUE:
-        size = "?" if entry.download is None else f"{entry.download:.2g} GB" if entry.download else "installed"
+        size = "?" if entry.download is None else f"{entry.download:.3g} GB" if entry.download else "installed"
         table.add_row(entry.name, f"{entry.parameters:,.0f} M", size, entry.licence, entry.needs)
     console = _console()
     console.print(table)
@@ -142,6 +143,12 @@ def _table(title: str, headlines: list[Headline]) -> Table:
             headline.control or "",
         )
     return table
+
+
+def _cell(column: Any, value: float) -> str:
+    if pd.isna(value):
+        return "–"
+    return f"{value:,.0f}" if column in ("step", "seconds") else f"{value:.3g}"
 
 
 def _spread(length: int, n: int) -> list[int]:

@@ -30,7 +30,7 @@ from interp.heads.control import draw_control_heads
 from interp.heads.definitions import Definition, Kind
 from interp.heads.scores import HeadScores
 from interp.interventions.ablate import AblationMode, Head, ablate_heads
-from interp.models.batching import choose_batch_size, for_each_batch
+from interp.models.batching import choose_batch_size, for_each_batch, split_evenly
 from interp.models.forward import logits_at, run_until
 from interp.models.provenance import Provenance, get_provenance
 from interp.models.tokens import hash_tokens, usable_vocabulary
@@ -40,6 +40,9 @@ from tasks.seeding import derive_generator, derive_seed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -101,8 +104,8 @@ class HeadConfirmation:
 
     @property
     def confirmed(self) -> bool:
-        """No control draw reaches the chosen heads' effect, and the interval of the difference lies above 0."""
-        return bool(self.difference[1] > 0 and self.control_effects.max() < self.loss_effect)
+        """The interval of the difference lies above 0 and p is at most 0.05, which takes at least 19 draws."""
+        return bool(self.difference[1] > 0 and self.p_value <= SIGNIFICANT)
 
     def to_frame(self) -> pd.DataFrame:
         """One row a condition: loss and accuracy with intervals (over sequences; over draws for the mean control)."""
@@ -136,7 +139,7 @@ class HeadConfirmation:
             )
             for name, unit, whole, removed, draws in conditions
         ]
-        n_heads = f"{len(self.heads)} strongest heads" if len(self.heads) > 1 else "strongest head"
+        n_heads = _count(len(self.heads), "strongest head")
         return ablation(effects, removed_label=f"{n_heads} removed", random_label="random heads removed")
 
     def _interval(self, values: Float[np.ndarray, "sample"]) -> tuple[float, float] | None:
@@ -160,12 +163,17 @@ class HeadConfirmation:
 
     def __repr__(self) -> str:
         value, low, high = self.difference
+        removed, draws = _count(len(self.heads), "head"), _count(self.n_draws, "draw")
         return (
-            f"HeadConfirmation({self.provenance.model}: removing {len(self.heads)} heads ({self.mode}) moves the loss on the "
-            f"second copy from {self.loss.mean():.2f} to {self.ablated_loss.mean():.2f} nats, random heads of the same "
-            f"layers to {self.control_loss.mean():.2f}; difference {value:.2f} [{low:.2f}, {high:.2f}], "
-            f"p = {self.p_value:.3f}; n={len(self.loss)} sequences, {self.n_draws} draws)"
+            f"HeadConfirmation({self.provenance.model}: removing {removed} ({self.mode}) moves the loss on the second copy "
+            f"from {self.loss.mean():.2f} to {self.ablated_loss.mean():.2f} nats, random heads of the same layers to "
+            f"{self.control_loss.mean():.2f}; difference {value:.2f} [{low:.2f}, {high:.2f}], p = {self.p_value:.3f}; "
+            f"n={len(self.loss)} sequences, {draws})"
         )
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def confirm_heads(
@@ -190,6 +198,8 @@ def confirm_heads(
     chosen = tuple(heads) if heads is not None else tuple(scores.top(kind, n_heads, definition=definition))
     if not chosen or n_draws < 1:
         raise InputError(f"Give at least one head and one draw: {len(chosen)} heads and n_draws={n_draws} were given.")
+    if mode == "resample" and n_sequences < 2:
+        raise InputError("mode='resample' takes a head's output on other sequences; give n_sequences of at least 2.")
     controls, notes = draw_control_heads(model, chosen, n_draws=n_draws, seed=seed)
     geometry = scores.geometry
     tokens = repeated_tokens(
@@ -233,7 +243,7 @@ class _Suffix:
         self, model: Any, tokens: Int[Tensor, "sequence pos"], scored: Bool[Tensor, "sequence pos"], *, lowest: int
     ) -> None:
         self.model, self.tokens, self.scored, self.lowest = model, tokens, scored, lowest
-        self.batch_size = min(choose_batch_size(model, tokens.shape[1]), 16)
+        self.batch_size = split_evenly(len(tokens), at_most=min(choose_batch_size(model, tokens.shape[1]), 16))
         self.residual: dict[int, Tensor] = {}
         self.notes: list[str] = []
 

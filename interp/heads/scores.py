@@ -184,6 +184,16 @@ def score_heads(
             f"n_ctx={model.cfg.n_ctx}; give a smaller `segment` or fewer `copies`."
         )
     ids = usable_vocabulary(model) if vocabulary is None else vocabulary
+    if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < model.cfg.d_vocab:
+        raise InputError(
+            f"The vocabulary has ids from {int(ids.min())} to {int(ids.max())}, but this model's go from 0 to "
+            f"{model.cfg.d_vocab - 1}."
+        )
+    if len(ids) - (first in ids.tolist()) < segment:  # the first token stands in no segment
+        raise InputError(
+            f"A segment of {segment} distinct tokens needs as many ids, but the vocabulary has {len(ids)}; "
+            "give a smaller `segment`."
+        )
     tokens = repeated_tokens(
         n=n_sequences,
         segment=segment,

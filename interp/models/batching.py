@@ -25,6 +25,12 @@ def choose_batch_size(model: Any, n_positions: int) -> int:
     return max(1, _BUDGET_BYTES // (4 * width * n_positions))
 
 
+def split_evenly(n: int, *, at_most: int) -> int:
+    """The batch size that cuts `n` into as few batches as `at_most` allows, all but the same size: never 16 and 1."""
+    n_batches = -(-n // at_most)
+    return -(-n // n_batches)
+
+
 def for_each_batch(n: int, run: Callable[[slice], object], *, batch_size: int) -> list[str]:
     """Call `run(rows)` over `range(n)`; returns a note for each time the batch had to be halved.
 

@@ -17,8 +17,8 @@ TransformerLens: https://github.com/TransformerLensOrg/TransformerLens
 
 import logging
 import re
-from dataclasses import replace
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 

@@ -64,5 +64,7 @@ def test_train(tmp_path):
     resumed, quiet = (interp.load(path / "model").provenance for path in (folder, tmp_path / "quiet"))
     assert resumed.step == 1200
     assert resumed.weights_sha256 == quiet.weights_sha256
-    histories = [pd.read_parquet(path / "history.parquet").drop(columns="seconds") for path in (folder, tmp_path / "quiet")]
+    histories = [
+        pd.read_parquet(path / "history.parquet").drop(columns="seconds") for path in (folder, tmp_path / "quiet")
+    ]
     pd.testing.assert_frame_equal(*histories)

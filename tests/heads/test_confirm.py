@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -29,7 +31,23 @@ def test_removing_the_hand_built_induction_head_destroys_copying(machine, scores
     assert result.control_heads == (((1, 1),),)
     assert result.control_accuracy.mean() == 1
     assert result.notes == ("only 1 distinct control set of matched heads exist",)
-    assert result.confirmed
+    assert not result.confirmed  # one draw proves nothing
+
+
+def test_confirmed_needs_an_effect_beyond_enough_draws(machine, scores):
+    result = interp.confirm_heads(machine, scores, n_heads=1, n_sequences=12)
+    beside = replace(result, control_heads=((((1, 1),),) * 19), control_loss=np.tile(result.loss, (19, 1)))
+    assert beside.p_value == pytest.approx(0.05)
+    assert beside.confirmed
+    assert not replace(beside, control_heads=beside.control_heads[:18], control_loss=beside.control_loss[:18]).confirmed
+    one_as_large = np.concatenate([beside.control_loss[1:], beside.ablated_loss[None]])
+    assert not replace(beside, control_loss=one_as_large).confirmed
+
+
+@pytest.mark.parametrize("n_sequences", [17, 33])
+def test_resampling_never_meets_a_batch_of_one(machine, scores, n_sequences):
+    result = interp.confirm_heads(machine, scores, n_heads=1, mode="resample", n_draws=1, n_sequences=n_sequences)
+    assert len(result.ablated_loss) == n_sequences
 
 
 def test_effect_equals_whole_runs_of_the_model(machine, scores):

@@ -142,14 +142,15 @@ def test_frame_and_repr(machine):
     ("options", "message"),
     [
         ({"segment": 40}, "make a sequence of 80, but this model reads at most n_ctx=64"),
-        ({"segment": 31}, "a segment of 31 distinct tokens needs as many ids, but there are 30"),
+        ({"segment": 31}, "A segment of 31 distinct tokens needs as many ids, but the vocabulary has 30"),
         ({"copies": 1}, "2 copies"),
+        ({"vocabulary": torch.arange(25, 60)}, "ids from 25 to 59, but this model's go from 0 to 29"),
         ({"bos": 99}, "this model's ids go from 0 to 29"),
         ({"bos": "bos"}, "no tokenizer with a BOS token"),
     ],
 )
 def test_bad_options_get_one_sentence(machine, options, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(interp.InputError, match=message):
         interp.score_heads(machine, **options)
 
 
