@@ -179,7 +179,7 @@ def _control(frame: pd.DataFrame) -> str:
             f"A model of one layer, trained alike, stays at {one['value']:.3f} [{one['low']:.3f}, {one['high']:.3f}]; "
             f"chance is {rows[CHANCE]['value']:.3f}."
         )
-    return f"{text} n = {int(rows[None]['n']):,} sequences."
+    return f"{text} n\u00a0=\u00a0{int(rows[None]['n']):,} sequences."
 
 
 def _table(frame: pd.DataFrame) -> pd.DataFrame:

@@ -76,8 +76,10 @@ def _induction(model: str, rows: pd.DataFrame) -> Iterator[Headline]:
         for _, row in removed[removed["control"].isna()].iterrows():
             what = f"{metric} on the second copy, top induction heads removed"
             yield _headline(model, what, row, removed[removed["control"].notna()])
+    for _, row in removal[removal["metric"].str.startswith("loss beyond")].iterrows():
+        yield _headline(model, "rise of that loss beyond random heads", row, removal.iloc[:0])
     for _, row in removal[removal["metric"].str.startswith("p-value")].iterrows():
-        yield _headline(model, "p-value of the rise in loss against random heads", row, removal.iloc[:0])
+        yield _headline(model, "p-value of that rise, over draws", row, removal.iloc[:0])
 
 
 def _headline(model: str, what: str, row: pd.Series, controls: pd.DataFrame) -> Headline:

@@ -132,6 +132,10 @@ def _write_section(provenance: Provenance, cells: Cells) -> Section:
             caption="Attention from each token of the second copy to the token that followed it in the first.",
         ),
         Figure(
+            svg=to_svg(scores.figure("previous_token")),
+            caption=f"Attention to the token before; uniform attention would give {uniform['previous_token']:.3f}.",
+        ),
+        Figure(
             svg=to_svg(
                 head_ranking(
                     induction,
@@ -145,10 +149,6 @@ def _write_section(provenance: Provenance, cells: Cells) -> Section:
             ),
             caption=f"The {n_ranked} strongest heads with 95% intervals over {scores.n_sequences} sequences; "
             "open dots are the same heads on sequences without repetition.",
-        ),
-        Figure(
-            svg=to_svg(scores.figure("previous_token")),
-            caption=f"Attention to the token before; uniform attention would give {uniform['previous_token']:.3f}.",
         ),
     )
     return Section(
@@ -166,21 +166,18 @@ def _write_section(provenance: Provenance, cells: Cells) -> Section:
 
 
 def _verdict(scores: HeadScores, control: HeadScores, uniform: dict[str, float]) -> str:
-    strongest = scores.top("induction", min(3, scores.induction.size))
     low, high = scores.interval("induction")
+    strongest = scores.top("induction", min(3, scores.induction.size))
+    found = [head for head in strongest if low[head] > 2 * max(control.induction[head], uniform["induction"])]
     best = strongest[0]
-    previous = scores.top("previous_token", 1)[0]
-    others = ", ".join(f"{x}.{y} ({scores.induction[x, y]:.0%})" for x, y in strongest[1:])
-    if low[best] > 2 * max(control.induction[best], uniform["induction"]):
-        induction = (
-            f"Head {name_head(best)} puts {scores.induction[best]:.0%} of its attention on the token that followed the same "
-            f"token earlier [{low[best]:.0%}, {high[best]:.0%}]" + (f"; next are {others}" if others else "")
-        )
+    share = f"puts {scores.induction[best]:.0%} of its attention on the token that followed the same token earlier"
+    interval = f"[{low[best]:.0%}, {high[best]:.0%}]"
+    if found:
+        others = ", ".join(f"{name_head(head)} ({scores.induction[head]:.0%})" for head in found[1:])
+        induction = f"Head {name_head(best)} {share} {interval}" + (f"; next are {others}" if others else "")
     else:
-        induction = (
-            f"No head attends by induction: the best, {name_head(best)}, puts {scores.induction[best]:.0%} of its attention "
-            f"on the token that followed the same token earlier [{low[best]:.0%}, {high[best]:.0%}]"
-        )
+        induction = f"No head attends by induction: the best, {name_head(best)}, {share} {interval}"
+    previous = scores.top("previous_token", 1)[0]
     return (
         f"{induction}. The strongest previous-token head is {name_head(previous)} with "
         f"{scores.previous_token[previous]:.0%} of its attention."
@@ -192,7 +189,7 @@ def _control(scores: HeadScores, control: HeadScores, uniform: dict[str, float])
     return (
         f"On sequences without repetition head {name_head(best)} puts {control.induction[best]:.1%} there; uniform attention "
         f"would give induction {uniform['induction']:.1%} and the previous token {uniform['previous_token']:.1%}. "
-        f"n = {scores.n_sequences} sequences."
+        f"n\u00a0=\u00a0{scores.n_sequences} sequences."
     )
 
 

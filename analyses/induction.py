@@ -161,8 +161,8 @@ def _control(result: HeadConfirmation) -> str:
         others = "as many random heads of the same layers"
     return (
         f"Without {others} it goes to {result.control_loss.mean():.2f} nats and {result.control_accuracy.mean():.0%}. "
-        f"The difference is {value:.2f} nats [{low:.2f}, {high:.2f}], p = {result.p_value:.3f}; "
-        f"n = {len(result.loss)} sequences, {result.n_draws} draw{'s' if result.n_draws > 1 else ''}."
+        f"The difference is {value:.2f} nats [{low:.2f}, {high:.2f}], p\u00a0=\u00a0{result.p_value:.3f}; "
+        f"n\u00a0=\u00a0{len(result.loss)} sequences, {result.n_draws} draw{'s' if result.n_draws > 1 else ''}."
     )
 
 

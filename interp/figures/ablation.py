@@ -98,13 +98,17 @@ def _draw_effect(axes: Axes, effect: Effect, labels: tuple[str, str, str]) -> No
     numbers = (
         (effect.untouched, None, ""),
         (effect.removed, effect.removed_interval, ""),
-        (drawn, effect.random_interval, f"{effect.random.size} draws"),
+        (drawn, effect.random_interval, _count_draws(effect)),
     )
     for row, (value, interval, note) in enumerate(numbers):
         lines = f"{value:.2f}" + (f"  [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else "")
         for line, text, colour in ((0, lines, "ink"), (1, note, "muted")):
             axes.annotate(text, (1, row), (14, -13 * line), xycoords=("axes fraction", "data"), size=11,
                           textcoords="offset points", va="center_baseline", color=LIGHT[colour])  # fmt: skip
+
+
+def _count_draws(effect: Effect) -> str:
+    return f"{effect.random.size} draw" + ("s" if effect.random.size > 1 else "")
 
 
 def _scatter(n: int) -> Float[np.ndarray, "draw"]:
@@ -118,6 +122,6 @@ def _describe(effects: Sequence[Effect], labels: tuple[str, str, str]) -> str:
         unit = f" ({effect.unit})" if effect.unit else ""
         parts.append(
             f"{effect.name}{unit}: untouched {effect.untouched:.2f}, {labels[1]} {effect.removed:.2f}, "
-            f"{labels[2]} {effect.random.mean():.2f} ({effect.random.size} draws)."
+            f"{labels[2]} {effect.random.mean():.2f} ({_count_draws(effect)})."
         )
     return " ".join(parts)

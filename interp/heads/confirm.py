@@ -139,8 +139,9 @@ class HeadConfirmation:
             )
             for name, unit, whole, removed, draws in conditions
         ]
-        n_heads = _count(len(self.heads), "strongest head")
-        return ablation(effects, removed_label=f"{n_heads} removed", random_label="random heads removed")
+        chosen = f"{len(self.heads)} strongest heads" if len(self.heads) > 1 else "strongest head"
+        others = "random heads removed" if self.n_draws > 1 else "other choice removed"
+        return ablation(effects, removed_label=f"{chosen} removed", random_label=others)
 
     def _interval(self, values: Float[np.ndarray, "sample"]) -> tuple[float, float] | None:
         low, high = bootstrap_interval(values, seed=self.seed)

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_from_module
 
 import interp
-from interp.models.convert import prepare, private_copy
+from interp.models.convert import _make_bridge, prepare, private_copy
 from tests.conftest import make_tiny
 
 
@@ -15,9 +14,7 @@ def both(request):
     hf = make_tiny(request.param)
     hooked = interp.load(hf, device="cpu")
     assert hooked.provenance.model_class == "HookedTransformer"
-    own = prepare(private_copy(hf))
-    bridge = build_bridge_from_module(own, type(hf).__name__, hf_config=own.config, model_name="tiny").eval()
-    return hooked, bridge
+    return hooked, _make_bridge(prepare(private_copy(hf)), name="tiny", reason="wanted here")
 
 
 @pytest.mark.parametrize("bos", ["none", 3])

@@ -36,12 +36,21 @@ def test_removing_the_hand_built_induction_head_destroys_copying(machine, scores
 
 def test_confirmed_needs_an_effect_beyond_enough_draws(machine, scores):
     result = interp.confirm_heads(machine, scores, n_heads=1, n_sequences=12)
-    beside = replace(result, control_heads=((((1, 1),),) * 19), control_loss=np.tile(result.loss, (19, 1)))
-    assert beside.p_value == pytest.approx(0.05)
-    assert beside.confirmed
-    assert not replace(beside, control_heads=beside.control_heads[:18], control_loss=beside.control_loss[:18]).confirmed
-    one_as_large = np.concatenate([beside.control_loss[1:], beside.ablated_loss[None]])
-    assert not replace(beside, control_loss=one_as_large).confirmed
+
+    def with_draws(losses):
+        n = len(losses)
+        return replace(
+            result,
+            control_heads=((((1, 1),),) * n),
+            control_loss=losses,
+            control_accuracy=np.ones((n, 12), dtype=np.float64),
+        )
+
+    nothing_happens = np.tile(result.loss, (19, 1))
+    assert with_draws(nothing_happens).p_value == pytest.approx(0.05)
+    assert with_draws(nothing_happens).confirmed
+    assert not with_draws(nothing_happens[:18]).confirmed
+    assert not with_draws(np.concatenate([nothing_happens[1:], result.ablated_loss[None]])).confirmed
 
 
 @pytest.mark.parametrize("n_sequences", [17, 33])

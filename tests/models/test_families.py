@@ -87,6 +87,7 @@ def test_the_callers_object_can_be_loaded_twice() -> None:
 
 def test_a_bridge_leaves_transformers_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(position_embeddings_attention, "_EAGER_ATTENTION_WRAPPED", False)  # it is done once a process
+    monkeypatch.setattr(position_embeddings_attention, "_ORIGINAL_EAGER_ATTENTION_FORWARD", None)
     kept = gemma2.eager_attention_forward, gemma3.eager_attention_forward
     hf_model = make_tiny("gemma2")
     hf_model.set_attn_implementation("eager")
