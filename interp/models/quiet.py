@@ -20,6 +20,7 @@ from contextlib import contextmanager, redirect_stderr
 @contextmanager
 def quiet_libraries() -> Iterator[None]:
     """No progress bars of transformers and no root logging to stderr inside the block; all as before after it."""
+    from huggingface_hub.utils import logging as hub_logging
     from transformers.utils import logging as transformers_logging
 
     root = logging.getLogger()
@@ -29,9 +30,12 @@ def quiet_libraries() -> Iterator[None]:
     bars, verbosity = transformers_logging.is_progress_bar_enabled(), transformers_logging.get_verbosity()
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()
+    hub_verbosity = hub_logging.get_verbosity()
+    hub_logging.set_verbosity_error()
     try:
         yield
     finally:
+        hub_logging.set_verbosity(hub_verbosity)
         transformers_logging.set_verbosity(verbosity)
         if bars:
             transformers_logging.enable_progress_bar()

@@ -8,11 +8,15 @@ In this order: a Hugging Face object; `smollm2`; a `.gguf` file; a folder, ours 
 """
 
 import os
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
+import huggingface_hub
 from huggingface_hub import errors as hub_errors
 from huggingface_hub import try_to_load_from_cache
 from transformers import AutoConfig, PreTrainedModel
@@ -100,19 +104,32 @@ def open_source(source: Source, *, revision: str | None) -> Opened:
 
 
 def _open_hub(name: str, revision: str | None) -> Opened:
+    reach = {"local_files_only": True} if _hub_is_out_of_reach() else {}
     try:
-        config = AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=False)
+        with quiet_libraries():
+            config = AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=False, **reach)
         check_decoder(config, name)
         # The rest is read from the commit that the configuration came from, also when a branch moves meanwhile.
         kept = _find_cached(name, "config.json", revision)
         commit = kept.parent.name if kept is not None else revision
         with quiet_libraries():
-            hf_model = read_weights(name, name, revision=commit)
+            hf_model = read_weights(name, name, revision=commit, **reach)
     except InputError:
         raise
     except UNREADABLE as error:
         raise _explain_hub(error, name, revision) from error
-    return Opened(hf_model=hf_model, tokenizer=read_tokenizer(name, revision=commit), revision=commit)
+    return Opened(hf_model=hf_model, tokenizer=read_tokenizer(name, revision=commit, **reach), revision=commit)
+
+
+def _hub_is_out_of_reach() -> bool:
+    """The hub's name has no address, and there is no proxy to ask: its client would try again for half a minute."""
+    if getproxies():
+        return False
+    try:
+        socket.getaddrinfo(urlsplit(huggingface_hub.constants.ENDPOINT).hostname, 443)
+    except OSError:
+        return True
+    return False
 
 
 def _find_tokenizer(name: str) -> Any:
