@@ -223,7 +223,8 @@ def test_a_hub_that_cannot_be_reached_is_said_at_once(connections: list[Any], mo
     monkeypatch.setattr(sources, "getproxies", dict)
     with pytest.raises(InputError, match=r"'gpt2' is not on this machine and the Hugging Face hub cannot be reached"):
         interp.load("gpt2")
-    assert connections == ["huggingface.co"]  # one look-up of its name, and no attempt after that
+    assert set(connections) == {"huggingface.co"}  # its name is looked up; the client's six attempts are not made
+    assert len(connections) <= 2
 
 
 def _hub_error(kind: type[Exception]) -> OSError:
