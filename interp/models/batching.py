@@ -43,7 +43,7 @@ def for_each_batch(n: int, run: Callable[[slice], object], *, batch_size: int) -
         try:
             run(slice(start, stop))
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            if not _is_out_of_memory(error) or batch_size == 1:
+            if not is_out_of_memory(error) or batch_size == 1:
                 raise
             batch_size = max(1, (stop - start) // 2)
             notes.append(f"out of memory with {stop - start} sequences at once, went on with {batch_size}")
@@ -53,5 +53,6 @@ def for_each_batch(n: int, run: Callable[[slice], object], *, batch_size: int) -
     return notes
 
 
-def _is_out_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out, on an accelerator or on the CPU."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)

@@ -1,4 +1,4 @@
-"""The training loss, and the scores of a split in parts that take no more memory than an update.
+"""The training loss with its gradient, and the scores of a split, in parts that fit in memory.
 
     loss = mean over the trained positions of  -log softmax(logits)[target]
 
@@ -21,6 +21,19 @@ def mean_loss(logits: Float[Tensor, "batch pos d_vocab"], batch: Batch) -> Float
     """Cross-entropy, averaged over the trained positions of the batch."""
     targets = batch.targets.masked_fill(~batch.trained, -100).to(logits.device)
     return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=-100)
+
+
+def backward(forward: Forward, batch: Batch, *, device: torch.device, rows: int) -> Float[Tensor, ""]:
+    """`mean_loss` of the batch, its gradient added to the parameters', `rows` sequences at a time."""
+    n_trained = batch.trained.sum()
+    total = torch.zeros((), device=device)
+    for start in range(0, len(batch.tokens), rows):
+        part = _take(batch, slice(start, start + rows))
+        share = (part.trained.sum() / n_trained).to(device)  # exactly 1 where one part is the whole batch
+        loss = share * mean_loss(forward(part.tokens.to(device)), part)
+        loss.backward()
+        total = total + loss.detach()
+    return total
 
 
 @torch.inference_mode()

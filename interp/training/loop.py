@@ -27,10 +27,11 @@ from tqdm import tqdm
 from transformer_lens import HookedTransformer
 
 from interp.errors import DivergedError, InputError
+from interp.models.batching import is_out_of_memory
 from interp.models.provenance import get_provenance, hash_weights
 from interp.training.checkpointing import Progress, RunFolder, describe_run
 from interp.training.config import TrainConfig
-from interp.training.evaluate import evaluate, mean_loss
+from interp.training.evaluate import backward, evaluate
 from interp.training.forward import Forward, choose_forward
 from interp.training.result import TrainRun
 from interp.training.schedule import learning_rate_at
@@ -95,9 +96,12 @@ class _Run:
     progress: Progress = field(default_factory=Progress)
     waiting: list[Tensor] = field(default_factory=list)
     """Losses of the last updates, not yet read."""
+    notes: tuple[str, ...] = ()
+    """What happened on the way and belongs to the provenance."""
 
     def __post_init__(self) -> None:
         self.device = next(self.model.parameters()).device
+        self.rows = self.config.batch_size
         self.origin = get_provenance(self.model)
         self.forward: Forward = choose_forward(self.model, self._sample(0).tokens[:4].to(self.device))
         seed = derive_seed(self.config.seed, "evaluate")
@@ -145,16 +149,27 @@ class _Run:
         batch = self._sample(self.progress.step)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate_at(self.progress.step, self.config)
-        loss = mean_loss(self.forward(batch.tokens.to(self.device)), batch)
-        self.optimizer.zero_grad()
-        loss.backward()
+        loss = self._backward(batch)
         if self.config.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(self.optimizer.param_groups[0]["params"], self.config.clip_norm)
         self.optimizer.step()
         self.progress.step += 1
-        self.waiting.append(loss.detach())
+        self.waiting.append(loss)
         if len(self.waiting) >= _STEPS_BETWEEN_CHECKS:
             self._collect()
+
+    def _backward(self, batch: Batch) -> Tensor:
+        """The loss, with its gradient; where memory runs out, in parts of half as many sequences from then on."""
+        while True:
+            self.optimizer.zero_grad()
+            try:
+                return backward(self.forward, batch, device=self.device, rows=self.rows)
+            except (MemoryError, RuntimeError) as error:
+                if not is_out_of_memory(error) or self.rows == 1:
+                    raise
+            before, self.rows = self.rows, self.rows // 2
+            self.notes += (f"out of memory with {before} sequences at once, went on with {self.rows}",)
+            logger.warning(self.notes[-1])
 
     def _collect(self) -> None:
         """Read the losses of the last updates and stop at the first that is not finite."""
@@ -179,7 +194,7 @@ class _Run:
         self.progress.losses = []
         for split, batch in self.evaluations.items():
             # An update holds its activations for the backward pass, so twice its sequences fit here.
-            rows = 2 * self.config.batch_size
+            rows = 2 * self.rows
             scores = evaluate(self.forward, self.task, batch, device=self.device, rows=rows)
             row |= {f"{split}_{name}": value for name, value in scores.items()}
         if self.observe is not None:
@@ -204,7 +219,7 @@ class _Run:
             self.origin,
             step=self.progress.step,
             weights_sha256=hash_weights(model),
-            notes=(*self.origin.notes, note),
+            notes=(*self.origin.notes, note, *self.notes),
         )
 
     def _diverge(self, what: str) -> None:

@@ -9,6 +9,7 @@ from interp.errors import DivergedError, InputError
 from interp.models.build import build
 from interp.models.checkpoint import load_checkpoint
 from interp.models.provenance import hash_weights
+from interp.training import loop
 from interp.training.config import TrainConfig
 from interp.training.loop import train
 from tasks.copying import Copying
@@ -139,6 +140,29 @@ def test_provenance_follows_the_weights():
     assert model.provenance.weights_sha256 == hash_weights(model)
     assert model.provenance.notes[-1] == "trained on copying, seed 0"
     assert model.provenance.source == "built"
+
+
+def test_out_of_memory_goes_on_in_parts_with_the_same_gradient(monkeypatch):
+    whole = _build()
+    train(whole, TASK, dataclasses.replace(CONFIG, eps=1e-4))
+    choose = loop.choose_forward
+
+    def choose_small(model, tokens):
+        forward = choose(model, tokens)
+
+        def small(batch):
+            if torch.is_grad_enabled() and len(batch) > 3:
+                raise torch.OutOfMemoryError("no room")
+            return forward(batch)
+
+        return small
+
+    monkeypatch.setattr(loop, "choose_forward", choose_small)
+    parts = _build()
+    train(parts, TASK, dataclasses.replace(CONFIG, eps=1e-4))
+    for ours, theirs in zip(parts.parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
+    assert parts.provenance.notes[-1] == "out of memory with 4 sequences at once, went on with 2"
 
 
 def test_frozen_parameters_stay():
