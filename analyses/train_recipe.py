@@ -1,10 +1,13 @@
 """`interp train`: train a model by a recipe, with the few knobs that a command line should have."""
 
 import difflib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+import torch
 from transformer_lens import HookedTransformer
 
 from analyses.heads import choose_segment
@@ -39,7 +42,20 @@ def train_recipe(
     )
     model = build(**{**recipe.model, **({} if gamma is None else {"gamma": gamma})}, device=device)
     folder = out or Path("runs") / name
-    return train(model, recipe.task, config, folder=folder, observe=_follow_attention, progress=progress)
+    with _one_thread():
+        return train(model, recipe.task, config, folder=folder, observe=_follow_attention, progress=progress)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """A step of so small a model has little to share out: waiting threads cost most on a busy machine, and with one
+    thread the weights are the same on every number of cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _follow_attention(model: HookedTransformer, step: int) -> dict[str, float]:
