@@ -55,14 +55,14 @@ def test_report(tmp_path):
 
 @pytest.mark.slow
 def test_train(tmp_path):
-    words = ("train", "copying", "--steps", 1200)
+    words = ("train", "copying", "--steps", 1020)
     folder = tmp_path / "killed"
     kill_when(start(*words, "--out", folder), lambda: (folder / "checkpoints/step_00001000").exists())
     assert not (folder / "model").exists()
     finish(*words, "--out", folder)
     finish(*words, "--out", tmp_path / "quiet")
     resumed, quiet = (interp.load(path / "model").provenance for path in (folder, tmp_path / "quiet"))
-    assert resumed.step == 1200
+    assert resumed.step == 1020
     assert resumed.weights_sha256 == quiet.weights_sha256
     histories = [
         pd.read_parquet(path / "history.parquet").drop(columns="seconds") for path in (folder, tmp_path / "quiet")
