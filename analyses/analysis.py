@@ -13,6 +13,7 @@ import numpy as np
 
 from analyses.report.page import Section
 from interp.models.provenance import Provenance
+from interp.models.tokens import Bos
 from interp.records.schema import Measurement
 from interp.records.store import Cell
 
@@ -39,6 +40,8 @@ class Options:
     """All random sequences, draws and intervals come from it."""
     quick: bool = False
     """Fewer sequences: wider intervals in a fraction of the time."""
+    bos: Bos = "auto"
+    """What stands first in every sequence: how well a model copies depends on it."""
 
     @property
     def n_sequences(self) -> int:

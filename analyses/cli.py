@@ -27,6 +27,9 @@ Device = Annotated[str | None, typer.Option(help="Where to run, such as cpu; an 
 Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16; float32 when not given.")]
 Seed = Annotated[int, typer.Option(help="All random choices come from it.")]
 Quick = Annotated[bool, typer.Option("--quick", help="A quarter of the sequences: wider intervals, sooner.")]
+First = Annotated[
+    str, typer.Option("--bos", help="What stands first: auto, none, bos (the tokenizer's), or a token id.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
@@ -58,6 +61,7 @@ def report(
     device: Device = None,
     dtype: Dtype = None,
     seed: Seed = 0,
+    bos: First = "auto",
     quick: Quick = False,
     as_json: Json = False,
 ) -> None:
@@ -67,7 +71,15 @@ def report(
 
     names = tuple(part.strip() for part in analyses.split(",") if part.strip()) if analyses is not None else None
     folder = report_models(
-        models, analyses=names, out=out, revision=revision, device=device, dtype=dtype, seed=seed, quick=quick
+        models,
+        analyses=names,
+        out=out,
+        revision=revision,
+        device=device,
+        dtype=dtype,
+        seed=seed,
+        quick=quick,
+        bos=_parse_bos(bos),
     )
     print_results(folder, as_json=as_json)
 
@@ -82,6 +94,7 @@ def heads(
     device: Device = None,
     dtype: Dtype = None,
     seed: Seed = 0,
+    bos: First = "auto",
     quick: Quick = False,
     as_json: Json = False,
 ) -> None:
@@ -98,6 +111,7 @@ def heads(
         dtype=dtype,
         seed=seed,
         n_sequences=12 if quick else 50,
+        bos=_parse_bos(bos),
         as_json=as_json,
     )
 
@@ -138,6 +152,10 @@ def show(
     from analyses.show import print_results
 
     print_results(folder, as_json=as_json)
+
+
+def _parse_bos(text: str) -> Any:
+    return int(text) if text.isdigit() else text
 
 
 def main() -> None:

@@ -44,7 +44,12 @@ CONTROLS = {"repeated": None, "unrepeated": "tokens not repeated"}
 def _measure(subject: Subject, options: Options, sequences: Sequences) -> Outcome:
     segment = choose_segment(subject.model)
     scores = score_heads(
-        subject.model, n_sequences=options.n_sequences, segment=segment, sequences=sequences, seed=options.seed
+        subject.model,
+        n_sequences=options.n_sequences,
+        segment=segment,
+        bos=options.bos,
+        sequences=sequences,
+        seed=options.seed,
     )
     rows = [
         Measurement(
@@ -55,7 +60,7 @@ def _measure(subject: Subject, options: Options, sequences: Sequences) -> Outcom
             high=row.high,
             n=row.n,
             control=CONTROLS[sequences],
-            task=f"{scores.geometry.copies} x {segment} random tokens",
+            task=describe_task(scores),
             data_sha256=scores.data_sha256,
             layer=row.layer,
             head=row.head,
@@ -81,6 +86,12 @@ def _measure(subject: Subject, options: Options, sequences: Sequences) -> Outcom
 def choose_segment(model: Any) -> int:
     """25 tokens as published, fewer where two copies or their distinct ids would not fit."""
     return min(25, (model.cfg.n_ctx - 1) // 2, model.cfg.d_vocab // 2)
+
+
+def describe_task(scores: HeadScores) -> str:
+    """What the model read, for the records."""
+    behind = "" if scores.bos is None else f" behind token {scores.bos}"
+    return f"{scores.geometry.copies} x {scores.geometry.segment} random tokens{behind}"
 
 
 def _uniform_rows(scores: HeadScores, options: Options) -> list[Measurement]:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from analyses.analysis import Analysis, Cells, Options, Outcome, Part, Subject
-from analyses.heads import name_head, restore_scores
+from analyses.heads import describe_task, name_head, restore_scores
 from analyses.report.page import Definition, Figure, Section
 from interp.figures.svg import to_svg
 from interp.heads.confirm import SIGNIFICANT, HeadConfirmation, confirm_heads
@@ -45,7 +45,7 @@ def _measure(subject: Subject, options: Options, cells: Cells) -> Outcome:
         "data_sha256": result.data_sha256,
         "notes": list(result.notes),
     }
-    return Outcome(measurements=_rows(result), arrays=arrays, about=about)
+    return Outcome(measurements=_rows(result, describe_task(scores)), arrays=arrays, about=about)
 
 
 def _choose_count(n_heads: int) -> int:
@@ -53,9 +53,9 @@ def _choose_count(n_heads: int) -> int:
     return min(10, max(1, n_heads // 4))
 
 
-def _rows(result: HeadConfirmation) -> list[Measurement]:
+def _rows(result: HeadConfirmation, task: str) -> list[Measurement]:
     note = "; ".join(result.notes)
-    row = partial(Measurement, analysis="induction", seed=result.seed, data_sha256=result.data_sha256)
+    row = partial(Measurement, analysis="induction", task=task, seed=result.seed, data_sha256=result.data_sha256)
     rows = []
     conditions = (
         ("second copy, whole model", None, result.loss, result.accuracy),

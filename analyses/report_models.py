@@ -18,6 +18,7 @@ from interp.errors import InputError
 from interp.models.load import load
 from interp.models.provenance import get_provenance
 from interp.models.sources import find_source
+from interp.models.tokens import Bos, resolve_bos
 from interp.training.runs import find_run
 
 
@@ -31,6 +32,7 @@ def report_models(
     dtype: str | None = None,
     seed: int = 0,
     quick: bool = False,
+    bos: Bos = "auto",
 ) -> Path:
     """Ask `analyses` (all when None) of every model; returns the folder with `report.html` and `results.parquet`.
 
@@ -50,6 +52,7 @@ def report_models(
         "dtype": dtype,
         "seed": seed,
         "quick": quick,
+        "bos": bos,
     }
     asks = [
         Ask(
@@ -59,13 +62,14 @@ def report_models(
         )
         for name in names
     ]
-    first = asks[0].load()  # a model that can't be loaded should leave no folder behind
+    first = asks[0].load()  # what can't be loaded or asked should leave no folder behind
+    resolve_bos(first.model, bos)
     asks[0] = Ask(name=names[0], load=lambda: first, analyses=chosen)
     store = claim_folder(folder, spec)
     run_asks(
         asks,
         store,
-        options=Options(seed=seed, quick=quick),
+        options=Options(seed=seed, quick=quick, bos=bos),
         command=describe_command(names, spec, folder),
         title=f"How {', '.join(names)} works" if len(names) == 1 else f"How {', '.join(names)} work",
     )
@@ -94,5 +98,5 @@ def describe_command(names: Sequence[str], spec: Mapping[str, Any], folder: Path
     for option in ("revision", "device", "dtype"):
         if spec[option] is not None:
             words += [f"--{option}", str(spec[option])]
-    words += ["--seed", str(spec["seed"])]
+    words += ["--bos", str(spec["bos"]), "--seed", str(spec["seed"])]
     return shlex.join(words + (["--quick"] if spec["quick"] else []))

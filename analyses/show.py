@@ -4,7 +4,7 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from rich.console import Console
@@ -12,6 +12,9 @@ from rich.table import Table
 
 from analyses.headlines import Headline, pick_headlines
 from interp.errors import InputError
+
+if TYPE_CHECKING:
+    from interp.models.tokens import Bos
 
 
 def print_results(folder: Path, *, as_json: bool) -> None:
@@ -49,6 +52,7 @@ def print_heads(
     dtype: str | None,
     seed: int,
     n_sequences: int,
+    bos: "Bos",
     as_json: bool,
 ) -> None:
     """The strongest heads of a model with their intervals and the same heads on unrepeated tokens."""
@@ -58,9 +62,10 @@ def print_heads(
 
     model = load(name, revision=revision, device=device, dtype=dtype)
     segment = choose_segment(model)
-    scores = score_heads(model, segment=segment, n_sequences=n_sequences, seed=seed)
+    settings: dict[str, Any] = {"segment": segment, "n_sequences": n_sequences, "bos": bos, "seed": seed}
+    scores = score_heads(model, **settings)
     strongest = scores.top(kind, top, definition=definition)  # type: ignore[arg-type]
-    control = score_heads(model, segment=segment, n_sequences=n_sequences, seed=seed, sequences="unrepeated")
+    control = score_heads(model, **settings, sequences="unrepeated")
     mean, (low, high) = scores.mean(kind, definition), scores.interval(kind, definition)  # type: ignore[arg-type]
     base = control.mean(kind, definition)  # type: ignore[arg-type]
     headlines = [

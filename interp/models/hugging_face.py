@@ -38,6 +38,7 @@ def open_folder(folder: Path) -> tuple[Any, Any]:
 
 
 def read_weights(where: str, name: str, **kwargs: Any) -> Any:
+    """The model with its weights from safetensors, in fp32 with eager attention; InputError where some are missing."""
     hf_model: Any
     report: dict[str, Any]
     hf_model, report = AutoModelForCausalLM.from_pretrained(
@@ -56,6 +57,7 @@ def read_weights(where: str, name: str, **kwargs: Any) -> Any:
 
 
 def check_decoder(config: Any, name: str) -> None:
+    """InputError for a configuration that is not a decoder-only language model's."""
     architecture = (getattr(config, "architectures", None) or [type(config).__name__])[0]
     decoder = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and not getattr(config, "is_encoder_decoder", False)
     if not decoder or architecture.endswith(("ForMaskedLM", "ForPreTraining", "Classification", "Answering")):
@@ -73,6 +75,7 @@ def read_tokenizer(where: str, **kwargs: Any) -> Any:
 
 
 def pickle_refusal(where: str, pickled: str) -> str:
+    """What to say of a place that holds its weights as pickles only."""
     return (
         f"{where} holds its weights as {pickled} only, and pickles are not read because they can run code: "
         "where you trust it, load it once with transformers and call save_pretrained, which writes safetensors"
@@ -80,5 +83,6 @@ def pickle_refusal(where: str, pickled: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
+    """The first line of an error's text that says something, shortened."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{lines[0]:.240}" if lines else type(error).__name__
