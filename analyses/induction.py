@@ -125,8 +125,9 @@ def _write_section(provenance: Provenance, cells: Cells) -> Section:
         figures=(
             Figure(
                 svg=to_svg(result.figure()),
-                caption=f"Loss and accuracy on the second copy. Removed: {heads}. Every small dot is one draw of random "
-                f"heads of the same layers; lines are 95% intervals over {len(result.loss)} sequences.",
+                caption=f"Loss and accuracy on the second copy. Removed: {heads}. "
+                + ("Every small dot is one draw of random heads of the same layers; " if result.n_draws > 1 else "")
+                + f"lines are 95% intervals, over {len(result.loss)} sequences for the chosen heads.",
             ),
         ),
         table=_table(result),

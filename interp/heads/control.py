@@ -38,7 +38,9 @@ def draw_control_heads(
     taken, notes = _share_out(wanted, spare)
     n_sets = math.prod(math.comb(len(spare[layer]), count) for layer, count in taken.items())
     if n_sets < n_draws:
-        notes.append(f"only {n_sets} distinct control set{'s' if n_sets > 1 else ''} of matched heads exist")
+        notes.append(
+            "only 1 set of other heads exists" if n_sets == 1 else f"only {n_sets} different sets of other heads exist"
+        )
     generator = derive_generator(seed, "control heads")
     sets: dict[tuple[Head, ...], None] = {}
     while len(sets) < min(n_draws, n_sets):

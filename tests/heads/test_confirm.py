@@ -30,7 +30,7 @@ def test_removing_the_hand_built_induction_head_destroys_copying(machine, scores
     # Layer 1 has one other head, so there is one control set, and removing it changes nothing.
     assert result.control_heads == (((1, 1),),)
     assert result.control_accuracy.mean() == 1
-    assert result.notes == ("only 1 distinct control set of matched heads exist",)
+    assert result.notes == ("only 1 set of other heads exists",)
     assert not result.confirmed  # one draw proves nothing
 
 
