@@ -64,6 +64,10 @@ def report_models(
     ]
     first = asks[0].load()  # what can't be loaded or asked should leave no folder behind
     resolve_bos(first.model, bos)
+    refusals = [analysis.applies(first) for analysis in chosen]
+    if all(refusals):
+        named = " and ".join(analysis.name for analysis in chosen)
+        raise InputError(f"{named} can't be asked of {names[0]}: {refusals[0]}.")
     asks[0] = Ask(name=names[0], load=lambda: first, analyses=chosen)
     store = claim_folder(folder, spec)
     run_asks(

@@ -37,6 +37,7 @@ def test_models_lists_smollm2_with_its_licence(run_interp):
         (["report", "MACHINE", "--bos", "99"], "this model's ids go from 0 to 29"),
         (["report", "MACHINE", "--analyses", "induktion"], "There is no analysis 'induktion'"),
         (["report", "MACHINE", "--analyses", ""], "No analysis was named"),
+        (["report", "MACHINE", "--analyses", "copying"], "it doesn't come from a training run on the copying task"),
         (["report", "MACHINE", "MACHINE"], "A model is named twice"),
         (["report", "MACHINE", "--out", "MACHINE"], "isn't a report's folder"),
         (["show", "./missing"], "holds no finished run"),
