@@ -14,8 +14,7 @@ A head h of layer l writes z_h W_O,h into the residual stream. Ablation replaces
 ...     logits = model(torch.tensor([[0, 1, 2]]))
 """
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, get_args
 
@@ -25,16 +24,17 @@ from torch import Tensor
 from transformer_lens.hook_points import HookPoint
 
 from interp.errors import InputError
-from interp.interventions.hooks import HookFunction, add_hooks
+from interp.interventions.hooks import add_hooks
+from interp.interventions.select import Head, Marker, Positions, group_heads, resolve_positions
 from interp.models.check import require_hook
 from interp.models.forward import run_until
 from interp.models.tokens import usable_vocabulary
 from tasks.copying import repeated_tokens
 from tasks.seeding import derive_generator
+from tasks.task import Batch
 
 AblationMode = Literal["zero", "mean", "resample"]
-Head = tuple[int, int]
-"""(layer, query head)."""
+_Edit = Callable[..., Tensor]
 
 
 @contextmanager
@@ -45,42 +45,34 @@ def ablate_heads(
     mode: AblationMode = "zero",
     reference: Int[Tensor, "sequence pos"] | None = None,
     seed: int = 0,
+    positions: Positions | None = None,
+    batch: Batch | None = None,
 ) -> Iterator[None]:
-    """Replace the outputs of `heads`; undone when the block ends, also by an exception.
+    """Replace the outputs of `heads`, only at `positions` where given; undone when the block ends, also by an exception.
 
     `reference` are the sequences that `mean` averages over (32 sequences of random tokens when not given) and that
-    `resample` draws from. Raises `InputError` for a head that doesn't exist, an unknown mode, a reference that is
+    `resample` draws from. `positions` are indices that the batch shares, indices of each row, a mask, or names of
+    `batch.roles`. Raises `InputError` for a head that doesn't exist, an unknown mode, a reference that is
     shorter than the input, or a batch of one for `resample` without a reference.
     """
     by_layer = group_heads(model, heads)
     if mode not in get_args(AblationMode):
         raise InputError(f"mode={mode!r} isn't known; use one of {', '.join(get_args(AblationMode))}.")
     require_hook(model, "attn.hook_z")
-    hooks = [
-        (f"blocks.{layer}.attn.hook_z", _replacement(model, layer, chosen, mode=mode, reference=reference, seed=seed))
+    edits = {
+        f"blocks.{layer}.attn.hook_z": _replacement(model, layer, chosen, mode=mode, reference=reference, seed=seed)
         for layer, chosen in by_layer.items()
-    ]
-    with add_hooks(model, hooks):
+    }
+    if positions is not None:
+        mark = resolve_positions(positions, argument="positions", batch=batch)
+        edits = {name: _only_at(mark, edit) for name, edit in edits.items()}
+    with add_hooks(model, list(edits.items())):
         yield
-
-
-def group_heads(model: Any, heads: Sequence[Head]) -> dict[int, list[int]]:
-    """{layer: its heads}, in ascending order; raises `InputError` for a head that the model doesn't have."""
-    n_layers, n_heads = model.cfg.n_layers, model.cfg.n_heads
-    by_layer: dict[int, set[int]] = defaultdict(set)
-    for layer, head in heads:
-        if not (0 <= layer < n_layers and 0 <= head < n_heads):
-            raise InputError(
-                f"Head {layer}.{head} doesn't exist: this model has layers 0 to {n_layers - 1} "
-                f"with heads 0 to {n_heads - 1}."
-            )
-        by_layer[layer].add(head)
-    return {layer: sorted(by_layer[layer]) for layer in sorted(by_layer)}
 
 
 def _replacement(
     model: Any, layer: int, chosen: list[int], *, mode: AblationMode, reference: Tensor | None, seed: int
-) -> HookFunction:
+) -> _Edit:
     if mode == "zero":
         return _write(chosen, lambda z: torch.zeros_like(z))
     if mode == "mean":
@@ -94,13 +86,23 @@ def _replacement(
     return _write(chosen, lambda z: _draw(outputs, z, generator))
 
 
-def _write(chosen: list[int], replace: Any) -> HookFunction:
+def _write(chosen: list[int], replace: Any) -> _Edit:
     def edit(z: Float[Tensor, "batch pos head_index d_head"], hook: HookPoint) -> Tensor:
         edited = z.clone()
         edited[:, :, chosen] = replace(z[:, :, chosen])
         return edited
 
     return edit
+
+
+def _only_at(mark: Marker, edit: _Edit) -> _Edit:
+    def edit_there(z: Float[Tensor, "batch pos head_index d_head"], hook: HookPoint) -> Tensor:
+        marked = mark(*z.shape[:2])
+        if not marked.any():
+            raise InputError("positions choose no position of the batch that runs; leave them out to take every one.")
+        return torch.where(marked[:, :, None, None].to(z.device), edit(z, hook=hook), z)
+
+    return edit_there
 
 
 def _reference_outputs(

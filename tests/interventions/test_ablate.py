@@ -2,6 +2,7 @@ import pytest
 import torch
 
 import interp
+from tasks.task import Batch
 from tests.untyped import as_without_type_checks
 
 
@@ -86,5 +87,47 @@ def test_resample_needs_another_sequence(model):
     with (
         interp.ablate_heads(model, [(0, 0)], mode="resample", reference=TOKENS[:, :4]),
         pytest.raises(interp.InputError, match="The reference has 4 positions, but the input has 10"),
+    ):
+        model(TOKENS)
+
+
+@pytest.mark.parametrize("mode", ["zero", "mean", "resample"])
+def test_only_at_chosen_positions(model, mode):
+    whole = head_outputs(model, 0)
+    with interp.ablate_heads(model, [(0, 1)], mode=mode, seed=5):
+        everywhere = head_outputs(model, 0)
+    positions = torch.tensor([[2, 7], [3, 3], [0, 9], [5, 4]])
+    with interp.ablate_heads(model, [(0, 1)], mode=mode, seed=5, positions=positions):
+        there = head_outputs(model, 0)
+    for row in range(4):
+        for position in range(10):
+            expected = everywhere if position in positions[row] else whole
+            assert torch.equal(there[row, position], expected[row, position])
+    assert not torch.equal(there, whole)
+
+
+def test_positions_are_shared_or_roles_of_a_batch(model):
+    marked = torch.zeros_like(TOKENS, dtype=torch.bool)
+    marked[:, [2, 8]] = True
+    batch = Batch(tokens=TOKENS, targets=TOKENS, trained=marked, scored=marked, roles={"pair": marked})
+    with interp.ablate_heads(model, [(1, 1)], positions=[2, 8]):
+        shared = model(TOKENS)
+    with interp.ablate_heads(model, [(1, 1)], positions="pair", batch=batch):
+        assert torch.equal(model(TOKENS), shared)
+    assert not torch.equal(model(TOKENS), shared)
+
+
+@pytest.mark.parametrize(
+    ("positions", "message"),
+    [
+        ([10], "Position 10 in positions doesn't exist: the input has positions 0 to 9"),
+        ([], "positions choose no position of the batch that runs"),
+        (torch.tensor([[1]]), "positions are given for 1 sequences, but the batch that runs has 4"),
+    ],
+)
+def test_positions_that_do_not_fit(model, positions, message):
+    with (
+        interp.ablate_heads(model, [(0, 1)], positions=positions),
+        pytest.raises(interp.InputError, match=message),
     ):
         model(TOKENS)
