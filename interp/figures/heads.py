@@ -30,10 +30,14 @@ def head_map(
     label: str,
     top: Sequence[tuple[int, int]] = (),
     title: str = "",
+    columns: str = "head",
     vmin: float = 0.0,
     vmax: float = 1.0,
 ) -> Picture:
-    """A cell for every head, the `top` heads outlined and named as layer.head; a value that is NaN is an empty cell."""
+    """A cell for every head, the `top` heads outlined and named as layer.head; a value that is NaN is an empty cell.
+
+    `columns` names what the second axis is where it isn't heads, such as `position`.
+    """
     n_layers, n_heads = values.shape
     if values.size == 0:
         raise InputError(
@@ -46,7 +50,7 @@ def head_map(
         raise InputError(f"head_map was given the range {vmin} to {vmax}; vmin must be below vmax.")
 
     named = ", ".join(f"{layer}.{head} ({values[layer, head]:.2f})" for layer, head in top)
-    alt = f"Map of {label} over {n_layers} layers and {n_heads} heads." + (f" Outlined: {named}." if named else "")
+    alt = f"Map of {label} over {n_layers} layers and {n_heads} {columns}s." + (f" Outlined: {named}." if named else "")
     cell = int(np.clip(_LONGEST_SIDE / max(n_layers, n_heads), 6, 24))
     by_layer: dict[int, list[int]] = {}
     for layer, head in sorted(top):
@@ -67,7 +71,7 @@ def head_map(
         _draw_scale(picture, above - 30, label, least, most)
 
         axes = picture.add_box(44, above, map_width, map_height)
-        axes.set(xlim=(-0.5, n_heads - 0.5), ylim=(-0.5, n_layers - 0.5), xlabel="head", ylabel="layer")
+        axes.set(xlim=(-0.5, n_heads - 0.5), ylim=(-0.5, n_layers - 0.5), xlabel=columns, ylabel="layer")
         axes.set_xticks(_choose_ticks(n_heads, cell))
         axes.set_yticks(_choose_ticks(n_layers, cell))
         axes.tick_params(length=0, pad=4)

@@ -23,7 +23,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 from transformer_lens import HookedTransformer
-from transformer_lens.components import LayerNorm, LayerNormPre, RMSNorm, RMSNormPre
+
+from interp.models.suffix import normalise
 
 logger = logging.getLogger(__name__)
 
@@ -69,11 +70,11 @@ def _compute_logits(model: HookedTransformer, tokens: Int[Tensor, "batch pos"]) 
         residual = residual + model.pos_embed.W_pos[: tokens.shape[1]]
     block: Any
     for block in model.blocks:
-        residual = residual + _attend(block.attn, _normalise(block.ln1, residual))
+        residual = residual + _attend(block.attn, normalise(block.ln1, residual))
         if not model.cfg.attn_only:
-            residual = residual + block.mlp(_normalise(block.ln2, residual))
+            residual = residual + block.mlp(normalise(block.ln2, residual))
     if model.cfg.normalization_type is not None:
-        residual = _normalise(model.ln_final, residual)
+        residual = normalise(model.ln_final, residual)
     return F.linear(residual, model.unembed.W_U.T, model.unembed.b_U)
 
 
@@ -100,16 +101,3 @@ def _rotate(attention: Any, x: Float[Tensor, "batch head_index pos d_head"]) -> 
     half = x.shape[-1] // 2
     one, other, cos, sin = x[..., :half], x[..., half:], cos[:, :half], sin[:, :half]
     return torch.cat([one * cos - other * sin, other * cos + one * sin], dim=-1)
-
-
-def _normalise(norm: Any, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
-    width = x.shape[-1:]
-    if type(norm) is LayerNorm:
-        return F.layer_norm(x, width, norm.w, norm.b, norm.eps)
-    if type(norm) is LayerNormPre:
-        return F.layer_norm(x, width, eps=norm.eps)
-    if type(norm) is RMSNorm:
-        return F.rms_norm(x, width, norm.w, norm.eps)
-    if type(norm) is RMSNormPre:
-        return F.rms_norm(x, width, eps=norm.eps)
-    return norm(x)

@@ -1,0 +1,199 @@
+"""What a sweep of patches gives: a value for every example and cell, with intervals, p-values, a table and a map.
+
+With v the metric of a patched run, c that of the clean and r that of the corrupted run, and means over examples,
+
+    recovery = mean(v - r) / mean(c - r)
+
+is 0 where a patch leaves the corrupted run as it is and 1 where it restores the clean one, in either direction of
+patching (Heimersheim & Nanda 2024, arXiv:2404.15255). It may lie outside of [0, 1].
+"""
+
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from interp.errors import InputError
+from interp.interventions.significance import sign_flip_p_values
+from interp.models.provenance import Provenance
+from interp.statistics import bootstrap_interval
+
+if TYPE_CHECKING:
+    from interp.figures.style import Picture
+
+Direction = Literal["denoise", "noise"]
+Site = Literal["resid_pre", "resid_mid", "resid_post", "attn_out", "mlp_out", "z", "result", "q", "k", "v", "pattern"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PatchResult:
+    """The metric after each patch, and in the clean and the corrupted run; a cell is a layer, head and position."""
+
+    site: Site
+    """Which activation was patched."""
+    direction: Direction
+    """`denoise`: clean activations into the corrupted run. `noise`: corrupted activations into the clean run."""
+    metric: str
+    """What the values are."""
+    layers: tuple[int, ...]
+    """The layer of each entry along the layer axis."""
+    heads: tuple[int, ...] | None
+    """The head of each entry along the head axis, key-value heads for `k` and `v`; None where the site has no heads."""
+    positions: tuple[int, ...] | None
+    """The position of each entry along the position axis; None where all positions were patched together."""
+    query_heads: tuple[tuple[int, ...], ...] | None
+    """The query heads that each entry of `heads` serves: more than one where they share keys and values."""
+    values: Float[np.ndarray, "example layer *cell"]
+    """The metric of each example after each patch: [example, layer, (head), (position)]."""
+    clean: Float[np.ndarray, "example"]
+    """The metric of the clean run."""
+    corrupted: Float[np.ndarray, "example"]
+    """The metric of the corrupted run."""
+    scored: tuple[int, ...]
+    """The scored position of each example."""
+    engine: Literal["suffix", "whole"]
+    """`suffix`: runs began at the patch. `whole`: every run was a full forward pass."""
+    n_runs: int
+    """How many (cell, example) pairs were run; for the others the two runs agree at the patch, so nothing changes."""
+    seed: int
+    """Seed of the bootstrap and of the sign flips."""
+    data_sha256: str
+    """Hash of the clean and the corrupted token ids."""
+    provenance: Provenance
+    """The model that was patched."""
+    notes: tuple[str, ...] = ()
+    """Halved batches."""
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Names of the axes of `mean` and of every array like it."""
+        return ("layer", *(["head"] if self.heads is not None else []), *(["position"] if self.positions else []))
+
+    @property
+    def effects(self) -> Float[np.ndarray, "example layer *cell"]:
+        """How far each patch moved the metric from the run that was patched."""
+        return self.values - self._column(self.corrupted if self.direction == "denoise" else self.clean)
+
+    @property
+    def mean(self) -> Float[np.ndarray, "layer *cell"]:
+        """Mean of `values` over examples."""
+        return self.values.mean(axis=0)
+
+    @property
+    def interval(self) -> tuple[Float[np.ndarray, "layer *cell"], Float[np.ndarray, "layer *cell"]]:
+        """(low, high), the 95% bootstrap interval of `mean` over examples; NaN for a single example."""
+        return bootstrap_interval(self.values, seed=self.seed)
+
+    @property
+    def recovery(self) -> Float[np.ndarray, "layer *cell"]:
+        """0 like the corrupted run, 1 like the clean one; NaN where these two have the same mean."""
+        return self._recovered().mean(axis=0)
+
+    @property
+    def recovery_interval(self) -> tuple[Float[np.ndarray, "layer *cell"], Float[np.ndarray, "layer *cell"]]:
+        """95% bootstrap interval of `recovery` over examples, of the ratio as linearised at its value.
+
+        Numerator and denominator come from the same examples, so a patch that restores every example has no spread.
+        """
+        gap = self._column(self.clean - self.corrupted)
+        deviation = self._recovered() - self.recovery * gap / (gap.mean() or np.nan)
+        low, high = bootstrap_interval(deviation, seed=self.seed)
+        return self.recovery + low, self.recovery + high
+
+    @property
+    def p_values(self) -> Float[np.ndarray, "layer *cell"]:
+        """Two-sided sign-flip p-value of each mean effect, corrected for the number of cells by the max-statistic."""
+        return sign_flip_p_values(self.effects, seed=self.seed)
+
+    def top(self, n: int) -> list[tuple[int, ...]]:
+        """The n cells that were moved furthest, as (layer, head, position) without the axes that are not there."""
+        order = np.argsort(-np.abs(self.effects.mean(axis=0)), axis=None, kind="stable")[:n]
+        labels = self._labels()
+        places = np.stack(np.unravel_index(order, self.mean.shape), axis=1)
+        return [tuple(label[i] for label, i in zip(labels, place, strict=True)) for place in places]
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a cell: mean, recovery and effect with intervals, the corrected p-value, the baselines."""
+        (low, high), (recovery_low, recovery_high) = self.interval, self.recovery_interval
+        grid = np.meshgrid(*self._labels(), indexing="ij")
+        frame = pd.DataFrame({name: values.ravel() for name, values in zip(self.axes, grid, strict=True)})
+        if self.heads is not None and self.query_heads is not None and self.site in ("k", "v"):
+            served = dict(zip(self.heads, (",".join(map(str, group)) for group in self.query_heads), strict=True))
+            frame["query_heads"] = frame["head"].map(served)
+        columns = {
+            "value": self.mean,
+            "low": low,
+            "high": high,
+            "effect": self.effects.mean(axis=0),
+            "recovery": self.recovery,
+            "recovery_low": recovery_low,
+            "recovery_high": recovery_high,
+            "p_value": self.p_values,
+        }
+        for name, values in columns.items():
+            frame[name] = values.ravel()
+        return frame.assign(clean=self.clean.mean(), corrupted=self.corrupted.mean(), n=len(self.values))
+
+    def figure(self) -> "Picture":
+        """Recovery of every cell; where heads and positions both vary, of each head at the position moved furthest."""
+        from interp.figures.heads import head_map
+
+        if np.isnan(self.recovery).all():
+            raise InputError(
+                f"The clean and the corrupted run have the same mean {self.metric} ({self.clean.mean():.3g}), "
+                "so there is no recovery to draw; draw `mean` yourself, or give other examples."
+            )
+        recovery, label = self.recovery, f"recovery of the {self.metric}"
+        if self.heads is not None and self.positions:
+            furthest = np.abs(self.effects.mean(axis=0)).argmax(axis=-1)[..., None]
+            recovery = np.take_along_axis(recovery, furthest, axis=-1)[..., 0]
+            label += ", at each head's strongest position"
+        columns = self.heads if self.heads is not None else self.positions
+        if columns is None:
+            recovery, columns = recovery[:, None], (0,)
+        # Layers and columns that were left out stay empty, so that every tick is the layer or head it says.
+        drawn = np.full((max(self.layers) + 1, max(columns) + 1), np.nan)
+        drawn[np.ix_(self.layers, columns)] = recovery
+        least = min(0.0, float(np.floor(10 * recovery.min()) / 10))
+        outlined = list(dict.fromkeys(self._cell_of(place) for place in self.top(3)))
+        return head_map(
+            drawn,
+            label=label,
+            top=outlined,
+            title=f"Patching {self.site}, {self.direction}",
+            columns="head" if self.heads is not None else "position" if self.positions else "all positions",
+            vmin=max(least, -1.0),
+        )
+
+    def _cell_of(self, place: tuple[int, ...]) -> tuple[int, int]:
+        return (place[0], place[1] if len(place) > 1 else 0)
+
+    def _labels(self) -> list[tuple[int, ...]]:
+        return [axis for axis in (self.layers, self.heads, self.positions) if axis is not None]
+
+    def _column(self, per_example: Float[np.ndarray, "example"]) -> Float[np.ndarray, "example ..."]:
+        return per_example.reshape(-1, *[1] * (self.values.ndim - 1))
+
+    def _recovered(self) -> Float[np.ndarray, "example layer *cell"]:
+        gap = float((self.clean - self.corrupted).mean())
+        return (self.values - self._column(self.corrupted)) / (gap if gap else np.nan)
+
+    def _repr_html_(self) -> str:
+        if np.isnan(self.recovery).all():
+            return f"<code>{escape(repr(self))}</code>"
+        return self.figure()._repr_html_()
+
+    def __repr__(self) -> str:
+        best = self.top(1)[0]
+        at = tuple(label.index(i) for label, i in zip(self._labels(), best, strict=True))
+        low, high = (bound[at] for bound in self.recovery_interval)
+        shape = " x ".join(f"{n} {name}s" for n, name in zip(self.mean.shape, self.axes, strict=True))
+        where = ", ".join(f"{name} {i}" for name, i in zip(self.axes, best, strict=True))
+        return (
+            f"PatchResult({self.provenance.model}: {self.site}, {self.direction}, {shape}; {self.metric} "
+            f"{self.clean.mean():.2f} clean, {self.corrupted.mean():.2f} corrupted; strongest {where}: recovery "
+            f"{self.recovery[at]:.2f} [{low:.2f}, {high:.2f}], p = {self.p_values[at]:.3f}; n={len(self.values)} examples)"
+        )
