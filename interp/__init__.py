@@ -20,14 +20,24 @@ _HOMES = {
     "HeadScores": "interp.heads.scores",
     "HookLeakError": "interp.errors",
     "InputError": "interp.errors",
+    "PatchResult": "interp.interventions.patch_result",
+    "KnockOutMode": "interp.interventions.knock_out",
+    "Projection": "interp.interventions.project",
     "Provenance": "interp.models.provenance",
     "TrainConfig": "interp.training.config",
     "ablate_heads": "interp.interventions.ablate",
     "add_hooks": "interp.interventions.hooks",
+    "answer_log_probability": "interp.interventions.metrics",
     "build": "interp.models.build",
     "confirm_heads": "interp.heads.confirm",
     "get_provenance": "interp.models.provenance",
+    "knock_out_attention": "interp.interventions.knock_out",
+    "kl_to_clean": "interp.interventions.metrics",
     "load": "interp.models.load",
+    "logit_difference": "interp.interventions.metrics",
+    "patch": "interp.interventions.patch",
+    "mask_tokens": "interp.interventions.knock_out",
+    "project": "interp.interventions.project",
     "save": "interp.models.checkpoint",
     "score_heads": "interp.heads.scores",
     "show_attention": "interp.figures.attention",
@@ -54,6 +64,16 @@ if TYPE_CHECKING:
     from interp.interventions.ablate import AblationMode as AblationMode
     from interp.interventions.ablate import ablate_heads as ablate_heads
     from interp.interventions.hooks import add_hooks as add_hooks
+    from interp.interventions.knock_out import KnockOutMode as KnockOutMode
+    from interp.interventions.knock_out import knock_out_attention as knock_out_attention
+    from interp.interventions.knock_out import mask_tokens as mask_tokens
+    from interp.interventions.metrics import answer_log_probability as answer_log_probability
+    from interp.interventions.metrics import kl_to_clean as kl_to_clean
+    from interp.interventions.metrics import logit_difference as logit_difference
+    from interp.interventions.patch import patch as patch
+    from interp.interventions.patch_result import PatchResult as PatchResult
+    from interp.interventions.project import Projection as Projection
+    from interp.interventions.project import project as project
     from interp.models.build import build as build
     from interp.models.checkpoint import save as save
     from interp.models.load import load as load
