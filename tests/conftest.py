@@ -122,3 +122,15 @@ def smollm2() -> Any:
     import interp
 
     return interp.load("smollm2", device="cpu")
+
+
+@pytest.fixture(scope="module", params=["gpt2", "llama"])
+def both(request: pytest.FixtureRequest) -> tuple[Any, Any]:
+    """The same weights as a HookedTransformer and as a TransformerBridge; the Llama has grouped queries."""
+    import interp
+    from interp.models.convert import _make_bridge, prepare, private_copy
+
+    hf = make_tiny(request.param)
+    hooked = interp.load(hf, device="cpu")
+    assert hooked.provenance.model_class == "HookedTransformer"
+    return hooked, _make_bridge(prepare(private_copy(hf)), name="tiny", reason="wanted here")

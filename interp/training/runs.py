@@ -39,7 +39,17 @@ def read_history(run: Path) -> pd.DataFrame:
 
 def read_task(run: Path) -> dict[str, Any]:
     """`name` and `settings` of the task that the run trains on."""
+    return _read_description(run)["task"]
+
+
+def read_config(run: Path) -> dict[str, Any]:
+    """The fields of the run's `TrainConfig`."""
+    return _read_description(run)["config"]
+
+
+def _read_description(run: Path) -> dict[str, Any]:
     try:
-        return json.loads((run / "run.json").read_text())["task"]
+        description = json.loads((run / "run.json").read_text())
+        return {part: description[part] for part in ("task", "config")}
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"The description of the training run {run} can't be read: {error}") from error

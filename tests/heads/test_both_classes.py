@@ -4,17 +4,6 @@ import numpy as np
 import pytest
 
 import interp
-from interp.models.convert import _make_bridge, prepare, private_copy
-from tests.conftest import make_tiny
-
-
-@pytest.fixture(scope="module", params=["gpt2", "llama"])
-def both(request):
-    """The same weights in both classes; the Llama has grouped queries."""
-    hf = make_tiny(request.param)
-    hooked = interp.load(hf, device="cpu")
-    assert hooked.provenance.model_class == "HookedTransformer"
-    return hooked, _make_bridge(prepare(private_copy(hf)), name="tiny", reason="wanted here")
 
 
 @pytest.mark.parametrize("bos", ["none", 3])

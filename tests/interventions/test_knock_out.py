@@ -4,7 +4,7 @@ import torch
 from transformer_lens.cache.key_value_cache import TransformerLensKeyValueCache
 
 import interp
-from interp.models.convert import _make_bridge, prepare, private_copy
+from interp.models.convert import _make_bridge, prepare
 from tasks.task import Batch
 from tests.conftest import make_tiny
 from tests.hand_built import build_copying_machine
@@ -12,15 +12,6 @@ from tests.untyped import as_without_type_checks
 
 TOKENS = torch.randint(97, (3, 14), generator=torch.Generator().manual_seed(1))
 SHORT = TOKENS[:, :10] % 11
-
-
-@pytest.fixture(scope="module", params=["gpt2", "llama"])
-def both(request):
-    """The same weights as a HookedTransformer and as a TransformerBridge; the Llama has grouped queries."""
-    hf = make_tiny(request.param)
-    hooked = interp.load(hf, device="cpu")
-    assert hooked.provenance.model_class == "HookedTransformer"
-    return hooked, _make_bridge(prepare(private_copy(hf)), name="tiny", reason="wanted here")
 
 
 @pytest.fixture(scope="module", params=[0, 1], ids=["hooked", "bridge"])

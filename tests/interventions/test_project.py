@@ -3,8 +3,6 @@ import pytest
 import torch
 
 import interp
-from interp.models.convert import _make_bridge, prepare, private_copy
-from tests.conftest import make_tiny
 from tests.hand_built import build_copying_machine
 from tests.untyped import as_without_type_checks
 
@@ -12,15 +10,6 @@ TOKENS = torch.randint(97, (3, 14), generator=torch.Generator().manual_seed(1))
 BASIS = torch.randn(48, 5, generator=torch.Generator().manual_seed(2))
 WEIGHTS = ("W_Q", "W_K", "W_V", "W_O")
 HEADS = [(0, 1), (1, 3)]
-
-
-@pytest.fixture(scope="module", params=["gpt2", "llama"])
-def both(request):
-    """The same weights as a HookedTransformer and as a TransformerBridge; the Llama has grouped queries."""
-    hf = make_tiny(request.param)
-    hooked = interp.load(hf, device="cpu")
-    assert hooked.provenance.model_class == "HookedTransformer"
-    return hooked, _make_bridge(prepare(private_copy(hf)), name="tiny", reason="wanted here")
 
 
 @pytest.fixture(scope="module", params=[0, 1], ids=["hooked", "bridge"])
