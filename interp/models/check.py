@@ -165,9 +165,13 @@ def _probe_hooks(model: Any) -> frozenset[str]:
 
     def tilt_row(row: int) -> Any:
         def tilt(activation: Tensor, hook: Any) -> Tensor:
-            # Uneven along the last axis: a constant factor would vanish in a norm, a constant shift in a softmax.
+            # Uneven along the last axis and from position to position, since a constant shift would vanish in a norm or
+            # a softmax; and larger than what is there, since a saturated softmax doesn't notice less.
             edited = activation.clone()
-            edited[row] *= torch.linspace(0.5, 1.5, activation.shape[-1]).to(activation)
+            seen = activation[row].abs()
+            size = 1 + seen[seen < torch.finfo(seen.dtype).max / 4].max()
+            steps = torch.linspace(1, 2, len(seen)).view(-1, *[1] * (seen.dim() - 1)).to(activation)
+            edited[row] += size * steps * torch.linspace(2, -2, seen.shape[-1]).to(activation)
             return edited
 
         return tilt

@@ -11,6 +11,7 @@ from interp.errors import InputError
 from interp.models import check
 from interp.models.convert import private_copy
 from tests.conftest import make_tiny
+from tests.hand_built import build_copying_machine
 
 
 def _small(**config: Any) -> Any:
@@ -60,6 +61,10 @@ def test_not_a_number_never_agrees() -> None:
 
 def test_every_edited_hook_acts_in_a_built_model() -> None:
     assert check.acting_hooks(_small(act_fn="gelu")) == set(check.HOOK_KINDS)
+
+
+def test_saturated_attention_does_not_hide_that_its_hooks_act() -> None:
+    assert check.acting_hooks(build_copying_machine()) == set(check.HOOK_KINDS) - {"hook_mlp_out"}
 
 
 def test_a_hook_that_never_runs_or_does_not_exist_is_named() -> None:
