@@ -20,8 +20,8 @@ _HOMES = {
     "HeadScores": "interp.heads.scores",
     "HookLeakError": "interp.errors",
     "InputError": "interp.errors",
-    "PatchResult": "interp.interventions.patch_result",
     "KnockOutMode": "interp.interventions.knock_out",
+    "PatchResult": "interp.interventions.patch_result",
     "Projection": "interp.interventions.project",
     "Provenance": "interp.models.provenance",
     "TrainConfig": "interp.training.config",
@@ -31,16 +31,17 @@ _HOMES = {
     "build": "interp.models.build",
     "confirm_heads": "interp.heads.confirm",
     "get_provenance": "interp.models.provenance",
-    "knock_out_attention": "interp.interventions.knock_out",
     "kl_to_clean": "interp.interventions.metrics",
+    "knock_out_attention": "interp.interventions.knock_out",
     "load": "interp.models.load",
     "logit_difference": "interp.interventions.metrics",
-    "patch": "interp.interventions.patch",
     "mask_tokens": "interp.interventions.knock_out",
+    "patch": "interp.interventions.patch",
     "project": "interp.interventions.project",
     "save": "interp.models.checkpoint",
     "score_heads": "interp.heads.scores",
     "show_attention": "interp.figures.attention",
+    "show_heads": "interp.heads.show",
     "train": "interp.training.loop",
 }
 _SUBPACKAGES = frozenset({"errors", "figures", "heads", "interventions", "models", "records", "statistics", "training"})
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from interp.heads.confirm import confirm_heads as confirm_heads
     from interp.heads.scores import HeadScores as HeadScores
     from interp.heads.scores import score_heads as score_heads
+    from interp.heads.show import show_heads as show_heads
     from interp.interventions.ablate import AblationMode as AblationMode
     from interp.interventions.ablate import ablate_heads as ablate_heads
     from interp.interventions.hooks import add_hooks as add_hooks

@@ -14,7 +14,7 @@ AttentionView(1 head: 18.6; 3 tokens)
 import html
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
@@ -37,7 +37,7 @@ class AttentionView:
     patterns: Float[np.ndarray, "head query key"]
     """What each query position attends to, rounded to four digits."""
     tokens: tuple[str, ...]
-    """The sequence, token by token."""
+    """The sequence, token by token, each with its role where it has one."""
     head_names: tuple[str, ...]
     """A name for each head, such as "18.6"."""
 
@@ -54,8 +54,12 @@ def show_attention(
     tokens: Sequence[str],
     *,
     head_names: Sequence[str] | None = None,
+    roles: Mapping[int, str] | None = None,
 ) -> AttentionView:
-    """A view of `patterns` [head, query, key], after the softmax, over `tokens`."""
+    """A view of `patterns` [head, query, key], after the softmax, over `tokens`.
+
+    `roles` names positions: {2: "IO"} shows the token at position 2 with that name beside it.
+    """
     array = patterns.detach().float().cpu().numpy() if isinstance(patterns, Tensor) else np.asarray(patterns)
     if array.ndim != 3 or array.shape[1:] != (len(tokens), len(tokens)) or array.shape[0] == 0:
         raise InputError(
@@ -67,6 +71,12 @@ def show_attention(
         raise InputError(
             f"show_attention was given the token {strange!r} of type {type(strange).__name__}; tokens must be text. "
             "For token ids, give model.to_str_tokens(ids) or [str(id) for id in ids.tolist()]."
+        )
+    absent = [position for position in roles or {} if not 0 <= position < len(tokens)]
+    if absent:
+        raise InputError(
+            f"show_attention was given a role for position {absent[0]}, but the tokens have positions 0 to "
+            f"{len(tokens) - 1}; name positions that are there."
         )
     names = tuple(head_names) if head_names is not None else tuple(f"head {head}" for head in range(array.shape[0]))
     if len(names) != array.shape[0]:
@@ -82,7 +92,8 @@ def show_attention(
             "between 0 and 1. Give the pattern, not the scores, and no NaN."
         )
     rounded = np.round(array.astype(np.float64), _DIGITS)
-    return AttentionView(patterns=rounded, tokens=tuple(tokens), head_names=names)
+    labelled = tuple(f"{token} ⟨{roles[i]}⟩" if roles and i in roles else token for i, token in enumerate(tokens))
+    return AttentionView(patterns=rounded, tokens=labelled, head_names=names)
 
 
 def bundle(views: Sequence[AttentionView]) -> str:
