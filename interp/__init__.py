@@ -15,6 +15,10 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "AblationMode": "interp.interventions.ablate",
+    "AttentionSparsity": "interp.complexity.sparsity",
+    "ClusterScore": "interp.complexity.representation",
+    "Complexity": "interp.complexity.measure",
+    "Condensation": "interp.complexity.condensation",
     "DivergedError": "interp.errors",
     "HeadConfirmation": "interp.heads.confirm",
     "HeadScores": "interp.heads.scores",
@@ -24,11 +28,17 @@ _HOMES = {
     "PatchResult": "interp.interventions.patch_result",
     "Projection": "interp.interventions.project",
     "Provenance": "interp.models.provenance",
+    "TargetCosine": "interp.complexity.representation",
     "TrainConfig": "interp.training.config",
+    "ValueOrder": "interp.complexity.representation",
+    "WeightNorms": "interp.complexity.norms",
     "ablate_heads": "interp.interventions.ablate",
     "add_hooks": "interp.interventions.hooks",
     "answer_log_probability": "interp.interventions.metrics",
+    "attention_sparsity": "interp.complexity.sparsity",
     "build": "interp.models.build",
+    "cluster_score": "interp.complexity.representation",
+    "condense": "interp.complexity.condensation",
     "confirm_heads": "interp.heads.confirm",
     "get_provenance": "interp.models.provenance",
     "kl_to_clean": "interp.interventions.metrics",
@@ -36,15 +46,24 @@ _HOMES = {
     "load": "interp.models.load",
     "logit_difference": "interp.interventions.metrics",
     "mask_tokens": "interp.interventions.knock_out",
+    "measure_complexity": "interp.complexity.measure",
+    "measure_norms": "interp.complexity.norms",
+    "measure_over_training": "interp.complexity.over_training",
+    "order_of_values": "interp.complexity.representation",
     "patch": "interp.interventions.patch",
     "project": "interp.interventions.project",
+    "project_pca": "interp.complexity.representation",
+    "project_tsne": "interp.complexity.representation",
     "save": "interp.models.checkpoint",
     "score_heads": "interp.heads.scores",
     "show_attention": "interp.figures.attention",
     "show_heads": "interp.heads.show",
+    "target_cosine": "interp.complexity.representation",
     "train": "interp.training.loop",
 }
-_SUBPACKAGES = frozenset({"errors", "figures", "heads", "interventions", "models", "records", "statistics", "training"})
+_SUBPACKAGES = frozenset(
+    {"complexity", "errors", "figures", "heads", "interventions", "models", "records", "statistics", "training"}
+)
 _SIBLINGS = frozenset({"tasks", "analyses"})
 
 __all__ = sorted([*_HOMES, *_SIBLINGS, *_SUBPACKAGES])
@@ -54,6 +73,23 @@ if TYPE_CHECKING:
     import tasks as tasks
     from interp import figures as figures
     from interp import records as records
+    from interp.complexity.condensation import Condensation as Condensation
+    from interp.complexity.condensation import condense as condense
+    from interp.complexity.measure import Complexity as Complexity
+    from interp.complexity.measure import measure_complexity as measure_complexity
+    from interp.complexity.norms import WeightNorms as WeightNorms
+    from interp.complexity.norms import measure_norms as measure_norms
+    from interp.complexity.over_training import measure_over_training as measure_over_training
+    from interp.complexity.representation import ClusterScore as ClusterScore
+    from interp.complexity.representation import TargetCosine as TargetCosine
+    from interp.complexity.representation import ValueOrder as ValueOrder
+    from interp.complexity.representation import cluster_score as cluster_score
+    from interp.complexity.representation import order_of_values as order_of_values
+    from interp.complexity.representation import project_pca as project_pca
+    from interp.complexity.representation import project_tsne as project_tsne
+    from interp.complexity.representation import target_cosine as target_cosine
+    from interp.complexity.sparsity import AttentionSparsity as AttentionSparsity
+    from interp.complexity.sparsity import attention_sparsity as attention_sparsity
     from interp.errors import DivergedError as DivergedError
     from interp.errors import HookLeakError as HookLeakError
     from interp.errors import InputError as InputError
