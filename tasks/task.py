@@ -31,6 +31,16 @@ class Batch:
     roles: Mapping[str, Int[Tensor, "batch width"] | Bool[Tensor, "batch pos"]] = field(default_factory=dict)
     """Named positions: an index tensor [batch, width], or a mask [batch, pos] where the count differs per row."""
 
+    def take(self, rows: slice | Int[Tensor, "rows"]) -> "Batch":
+        """The batch of these rows."""
+        return Batch(
+            tokens=self.tokens[rows],
+            targets=self.targets[rows],
+            trained=self.trained[rows],
+            scored=self.scored[rows],
+            roles={name: role[rows] for name, role in self.roles.items()},
+        )
+
 
 @runtime_checkable
 class Task(Protocol):

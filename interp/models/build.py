@@ -3,8 +3,9 @@
     model = build(n_layers=2, d_model=64, n_heads=1, d_vocab=64, n_ctx=64, attn_only=True, gamma=0.5, seed=0)
 
 Any field of TransformerLens's `HookedTransformerConfig` can be given by name (`attn_only`, `act_fn`, `d_mlp`,
-`normalization_type`, `positional_embedding_type="rotary"`, ...); `initialise` has the formula of the weights. The
-global random generators are neither read nor moved, which TransformerLens's own `seed` would do.
+`normalization_type`, `positional_embedding_type="rotary"`, ...); `initialise` has the formula of the weights, in which
+a larger gamma is a smaller initialisation. The global random generators are neither read nor moved, which
+TransformerLens's own `seed` would do.
 
 >>> model = build(n_layers=1, d_model=16, n_heads=2, d_vocab=10, n_ctx=8, attn_only=True, seed=3, device="cpu")
 >>> model(torch.zeros(1, 8, dtype=torch.long)).shape
@@ -12,9 +13,8 @@ torch.Size([1, 8, 10])
 """
 
 import difflib
-import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
@@ -23,7 +23,7 @@ import torch
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from interp.errors import InputError
-from interp.models.initialise import initialise
+from interp.models.initialise import Initialisation, Part, ResidualScale, initialise
 from interp.models.provenance import Provenance, count_parameters, hash_weights
 
 _OURS = ("seed", "init_weights", "init_mode", "initializer_range")
@@ -60,16 +60,21 @@ def build(
     d_vocab: int,
     n_ctx: int,
     gamma: float = 0.5,
+    gamma_by_part: Mapping[Part, float] | None = None,
+    init_multiplier: float = 1.0,
+    residual_scale: ResidualScale = "one",
     embedding_std: float | None = None,
     seed: int = 0,
     device: str | torch.device | None = None,
     dtype: torch.dtype = torch.float32,
     **config: Any,
 ) -> HookedTransformer:
-    """A HookedTransformer in eval mode whose matrices have `std = d_in ** -gamma`.
+    """A HookedTransformer in eval mode whose matrices have `std = d_in ** -gamma`: larger gamma, smaller initialisation.
 
-    `d_head` defaults to `d_model // n_heads`, `device` to an accelerator where there is one. Anything that cannot be
-    built is an `InputError` that says what was given and what was expected.
+    `gamma_by_part` overrides gamma in the parts it names (`embedding`, `qk`, `vo`, `mlp`, `unembed`), `init_multiplier`
+    multiplies every std, `residual_scale="one_over_sqrt_2L"` divides W_O and W_out, `embedding_std` replaces the
+    embeddings' std. `d_head` defaults to `d_model // n_heads`, `device` to an accelerator where there is one. Anything
+    that cannot be built is an `InputError` that says what was given and what was expected.
     """
     _check_names(config)
     counts: dict[str, Any] = {
@@ -80,9 +85,13 @@ def build(
         "n_ctx": n_ctx,
     }
     _check_counts(counts | config)
-    _check_scale("gamma", gamma)
-    if embedding_std is not None:
-        _check_scale("embedding_std", embedding_std)
+    scheme = Initialisation(
+        gamma=gamma,
+        gamma_by_part=gamma_by_part,
+        init_multiplier=init_multiplier,
+        residual_scale=residual_scale,
+        embedding_std=embedding_std,
+    )
     if "d_head" not in config:
         if d_model % n_heads:
             raise InputError(
@@ -95,16 +104,13 @@ def build(
             model = HookedTransformer(HookedTransformerConfig(**settings))
     except (AssertionError, ValueError, TypeError, KeyError) as error:
         raise InputError(f"this configuration cannot be built: {error}") from error
-    initialise(model, gamma=gamma, embedding_std=embedding_std, seed=seed)
+    initialise(model, scheme, seed=seed)
     model.eval()
-    model.provenance = _describe(model, gamma=gamma, embedding_std=embedding_std, seed=seed)  # type: ignore[assignment]
+    model.provenance = _describe(model, f"{scheme}, seed {seed}")  # type: ignore[assignment]
     return model
 
 
-def _describe(model: HookedTransformer, *, gamma: float, embedding_std: float | None, seed: int) -> Provenance:
-    initialisation = f"std = d_in ** -{gamma:g}" if gamma >= 0 else f"std = d_in ** {-gamma:g}"
-    if embedding_std is not None:
-        initialisation += f", embeddings std = {embedding_std:g}"
+def _describe(model: HookedTransformer, initialisation: str) -> Provenance:
     return Provenance(
         model="built",
         source="built",
@@ -118,7 +124,7 @@ def _describe(model: HookedTransformer, *, gamma: float, embedding_std: float | 
         device=str(model.cfg.device),
         n_parameters=count_parameters(model),
         step=0,
-        notes=(f"initialisation: {initialisation}, seed {seed}",),
+        notes=(f"initialisation: {initialisation}",),
     )
 
 
@@ -128,7 +134,9 @@ def _check_names(config: dict[str, Any]) -> None:
         if name in _OURS:
             raise InputError(f"{name!r} cannot be given to build: the weights follow from gamma and seed alone")
         if name not in known:
-            close = difflib.get_close_matches(name, [*known, "gamma", "embedding_std", "seed"], n=3)
+            close = difflib.get_close_matches(
+                name, [*known, *(field.name for field in fields(Initialisation)), "seed"], n=3
+            )
             hint = f"did you mean {' or '.join(close)}?" if close else "see HookedTransformerConfig for the names"
             raise InputError(f"{name!r} is not a field of a model's configuration; {hint}")
 
@@ -143,10 +151,3 @@ def _check_counts(settings: dict[str, Any]) -> None:
     heads, shared = settings["n_heads"], settings.get("n_key_value_heads")
     if shared is not None and heads % shared:
         raise InputError(f"n_key_value_heads={shared} must divide n_heads={heads}")
-
-
-def _check_scale(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise InputError(f"{name} must be a finite number, not {value!r}")
-    if name == "embedding_std" and value < 0:
-        raise InputError(f"embedding_std must not be negative, not {value!r}")

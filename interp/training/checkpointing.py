@@ -170,7 +170,9 @@ def _check_same(wanted: Mapping[str, Any], folder: Path) -> None:
         raise InputError(f"{path} cannot be read ({error}): give a new folder") from error
     if not isinstance(found, dict) or (found.get("format"), found.get("version")) != (_FORMAT, _VERSION):
         raise InputError(f"{path} does not describe a training run of this version: give a new folder")
-    theirs, ours = _flatten(found), _flatten(wanted)
+    # A run that was begun by an earlier version lacks the fields that were added since, which then had their defaults.
+    added = {f"config.{name}": value for name, value in json.loads(json.dumps(asdict(TrainConfig()))).items()}
+    theirs, ours = added | _flatten(found), _flatten(wanted)
     for name in {**ours, **theirs}:
         if theirs.get(name) != ours.get(name):
             raise InputError(

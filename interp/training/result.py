@@ -9,12 +9,15 @@ TrainRun(10 steps, 2 s; ood_error 0.25)
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
 from matplotlib.figure import Figure
 from transformer_lens import HookedTransformer
 
 from interp.training.config import TrainConfig
+
+Engine = Literal["separate", "stacked"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +34,8 @@ class TrainRun:
     """The configuration."""
     folder: Path | None
     """Where the run is kept."""
+    engine: Engine = "separate"
+    """Whether the model was trained by itself or in one computation with others (`train_many`)."""
 
     def to_frame(self) -> pd.DataFrame:
         """The history."""

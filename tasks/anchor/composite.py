@@ -39,7 +39,7 @@ from tasks.anchor.checks import (
     spell,
 )
 from tasks.anchor.functions import PAPER_FUNCTION, AnchorFunction, Pair
-from tasks.anchor.sequences import assemble, draw_noise, predict, read_role, take
+from tasks.anchor.sequences import assemble, draw_noise, predict, read_role
 from tasks.anchor.splits import KeyPlaces, Keys, check_modulus
 from tasks.anchor.tables import PairTables
 from tasks.seeding import derive_generator
@@ -157,7 +157,7 @@ class Composite:
         check_number(n)
         generator = derive_generator(seed, "anchor", split)
         if split == "train" and self.n_sequences is not None:
-            return take(_draw_training_set(self), torch.randint(self.n_sequences, (n,), generator=generator))
+            return _draw_training_set(self).take(torch.randint(self.n_sequences, (n,), generator=generator))
         pair = _tabulate(self).draw(torch.rand(n, dtype=torch.float64, generator=generator))
         return self._draw(pair, "test" if split == "id" else "train", generator)
 

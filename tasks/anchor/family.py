@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tasks.anchor.checks import check_keys, check_number, check_size, check_split
-from tasks.anchor.sequences import is_right, take
+from tasks.anchor.sequences import is_right
 from tasks.anchor.splits import Keys, KeyTable, allow_keys, check_modulus
 from tasks.seeding import derive_generator
 from tasks.task import Batch, TaskError
@@ -75,7 +75,7 @@ class Family(ABC):
         check_number(n)
         generator = derive_generator(seed, self.name, split)
         if split == "train" and self.n_sequences is not None:
-            return take(_draw_training_set(self), torch.randint(self.n_sequences, (n,), generator=generator))
+            return _draw_training_set(self).take(torch.randint(self.n_sequences, (n,), generator=generator))
         return self._draw(n, split, generator)
 
     def score(self, logits: Float[Tensor, "batch pos d_vocab"], batch: Batch) -> dict[str, Float[Tensor, " batch"]]:

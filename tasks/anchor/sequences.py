@@ -48,17 +48,6 @@ def assemble(
     return Batch(tokens=tokens, targets=targets, trained=counted, scored=counted, roles=roles)
 
 
-def take(batch: Batch, rows: Int[Tensor, " rows"]) -> Batch:
-    """The batch of these rows."""
-    return Batch(
-        tokens=batch.tokens[rows],
-        targets=batch.targets[rows],
-        trained=batch.trained[rows],
-        scored=batch.scored[rows],
-        roles={name: role[rows] for name, role in batch.roles.items()},
-    )
-
-
 def read_role(batch: Batch, role: str) -> Int[Tensor, " batch"]:
     """The token at a role's position in each row."""
     return batch.tokens.gather(1, batch.roles[role])[:, 0]

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from tasks.anchor.checks import check_keys, check_number, check_pairs, check_size, check_split, check_targets
 from tasks.anchor.functions import Pair
-from tasks.anchor.sequences import assemble, draw_noise, is_right, take
+from tasks.anchor.sequences import assemble, draw_noise, is_right
 from tasks.seeding import derive_generator
 from tasks.task import Batch, TaskError
 
@@ -98,7 +98,7 @@ class TwoTasks:
         check_number(n)
         generator = derive_generator(seed, "two tasks", split)
         if split == "train" and self.n_sequences is not None:
-            return take(_draw_training_set(self), torch.randint(self.n_sequences, (n,), generator=generator))
+            return _draw_training_set(self).take(torch.randint(self.n_sequences, (n,), generator=generator))
         return _draw(self, n, split, generator)
 
     def score(self, logits: Float[Tensor, "batch pos d_vocab"], batch: Batch) -> dict[str, Float[Tensor, " batch"]]:

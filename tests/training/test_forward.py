@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from interp.models.build import build
-from interp.training.forward import choose_forward
+from interp.training.forward import choose_forward, run_fast, run_model
 
 SMALL = {"n_layers": 2, "d_model": 16, "n_heads": 2, "d_vocab": 11, "n_ctx": 12, "device": "cpu"}
 TOKENS = torch.arange(36).reshape(3, 12) % 11
@@ -36,14 +36,15 @@ def _randomise(model):
 def test_the_fast_pass_agrees_with_the_model(config):
     model = _randomise(build(**SMALL, **config))
     forward = choose_forward(model, TOKENS)
-    assert forward is not model
-    logits = forward(TOKENS[:, :9])
-    expected = model(TOKENS[:, :9])
-    torch.testing.assert_close(logits, expected, rtol=1e-5, atol=2e-5)
-    found = torch.autograd.grad(logits.logsumexp(-1).sum(), list(model.parameters()))
-    wanted = torch.autograd.grad(expected.logsumexp(-1).sum(), list(model.parameters()))
-    for one, other in zip(found, wanted, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+    assert forward.func is run_fast
+    whole = model(TOKENS[:, :9])
+    for last_only, expected in ((False, whole), (True, whole[:, -1:])):
+        logits = forward(TOKENS[:, :9], last_only=last_only)
+        torch.testing.assert_close(logits, expected, rtol=1e-5, atol=2e-5)
+        found = torch.autograd.grad(logits.logsumexp(-1).sum(), list(model.parameters()))
+        wanted = torch.autograd.grad(expected.logsumexp(-1).sum(), list(model.parameters()), retain_graph=True)
+        for one, other in zip(found, wanted, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -61,16 +62,16 @@ def test_the_fast_pass_agrees_with_the_model(config):
 )
 def test_a_configuration_it_does_not_know_is_left_to_the_model(config):
     model = build(**SMALL, act_fn="relu", **config)
-    assert choose_forward(model, TOKENS) is model
+    assert choose_forward(model, TOKENS).func is run_model
 
 
 def test_hooks_are_not_bypassed():
     model = build(**SMALL, attn_only=True)
     model.add_hook("blocks.0.hook_attn_out", lambda activation, hook: activation * 0)
-    assert choose_forward(model, TOKENS) is model
+    assert choose_forward(model, TOKENS).func is run_model
 
 
 def test_a_changed_module_is_not_bypassed():
     model = _randomise(build(**SMALL, attn_only=True))
     model.unembed.forward = lambda residual: residual[..., :11] * 2
-    assert choose_forward(model, TOKENS) is model
+    assert choose_forward(model, TOKENS).func is run_model

@@ -1,5 +1,6 @@
 """Training: the numbers of a bare loop, batches by step, and errors that say what to do."""
 
+import copy
 import dataclasses
 
 import pytest
@@ -9,11 +10,14 @@ from interp.errors import DivergedError, InputError
 from interp.models.build import build
 from interp.models.checkpoint import load_checkpoint
 from interp.models.provenance import hash_weights
-from interp.training import loop
+from interp.training import trainee
 from interp.training.config import TrainConfig
+from interp.training.evaluate import backward
+from interp.training.forward import choose_forward
 from interp.training.loop import train
 from tasks.copying import Copying
 from tasks.seeding import derive_seed
+from tests.training.last_position import LastPosition
 from tests.untyped import as_without_type_checks
 
 TASK = Copying(d_vocab=12, n_ctx=20, min_length=6, max_length=7, ood_length=8)
@@ -75,6 +79,37 @@ class _Shifted:
         batch = TASK.sample(n, split=split, seed=seed)
         targets = torch.where(batch.scored, batch.targets, (batch.targets + self.shift) % 12)
         return dataclasses.replace(batch, targets=targets, trained=batch.scored)
+
+
+@pytest.mark.parametrize("config", [{}, {"n_key_value_heads": 1}], ids=["fast pass", "own pass"])
+def test_where_only_the_last_position_is_trained_nothing_but_time_changes(config):
+    task = LastPosition(d_vocab=12, n_ctx=8)
+    model = _build(**config, attn_only=False, act_fn="gelu")
+    plain = copy.deepcopy(model)
+    batch = task.sample(16, split="train", seed=0)
+    forward = choose_forward(model, batch.tokens)
+    asked = []
+
+    def watch(tokens, *, last_only=False):
+        asked.append(last_only)
+        return forward(tokens, last_only=last_only)
+
+    loss = backward(watch, batch, device=torch.device("cpu"), rows=16)
+    expected = torch.nn.functional.cross_entropy(plain(batch.tokens)[:, -1], batch.targets[:, -1])
+    expected.backward()
+    assert asked == [True]
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-6)
+    for one, other in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=1e-6)
+
+
+def test_autocast_computes_products_in_half_precision_and_keeps_the_weights():
+    settings = dataclasses.replace(CONFIG, steps=20, eval_every=20, learning_rate=3e-3)
+    half = train(_build(), TASK, dataclasses.replace(settings, autocast="bfloat16"))
+    whole = train(_build(), TASK, settings)
+    assert {parameter.dtype for parameter in half.model.parameters()} == {torch.float32}
+    assert half.history["loss"].iloc[-1] == pytest.approx(whole.history["loss"].iloc[-1], rel=0.02)
+    assert half.history["loss"].iloc[-1] != whole.history["loss"].iloc[-1]
 
 
 def test_only_trained_positions_are_trained_on():
@@ -145,19 +180,19 @@ def test_provenance_follows_the_weights():
 def test_out_of_memory_goes_on_in_parts_with_the_same_gradient(monkeypatch):
     whole = _build()
     train(whole, TASK, dataclasses.replace(CONFIG, eps=1e-4))
-    choose = loop.choose_forward
+    choose = trainee.choose_forward
 
     def choose_small(model, tokens):
         forward = choose(model, tokens)
 
-        def small(batch):
-            if torch.is_grad_enabled() and len(batch) > 3:
+        def small(tokens, *, last_only=False):
+            if torch.is_grad_enabled() and len(tokens) > 3:
                 raise torch.OutOfMemoryError("no room")
-            return forward(batch)
+            return forward(tokens, last_only=last_only)
 
         return small
 
-    monkeypatch.setattr(loop, "choose_forward", choose_small)
+    monkeypatch.setattr(trainee, "choose_forward", choose_small)
     parts = _build()
     train(parts, TASK, dataclasses.replace(CONFIG, eps=1e-4))
     for ours, theirs in zip(parts.parameters(), whole.parameters(), strict=True):

@@ -1,6 +1,7 @@
 """A run that was killed goes on from its last checkpoint and ends with exactly the weights of an undisturbed one."""
 
 import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -70,6 +71,38 @@ def test_a_killed_run_ends_as_an_undisturbed_one(step, undisturbed, tmp_path):
     pd.testing.assert_frame_equal(run.history.drop(columns="seconds"), undisturbed.history.drop(columns="seconds"))
     assert _files(tmp_path / "run") == _files(undisturbed.folder)
     assert run.model.provenance == undisturbed.model.provenance
+
+
+@pytest.mark.parametrize("decay", ["times_learning_rate", "outside_learning_rate"])
+def test_a_run_with_decay_on_some_parameters_in_a_window_resumes(decay, tmp_path):
+    config = dataclasses.replace(
+        CONFIG,
+        weight_decay=0.1,
+        decay=decay,
+        decayed="matrices_without_embeddings",
+        decay_window=(3, 11),
+        clip_norm=1.0,
+    )
+    whole = train(_build(), TASK, config)
+    with pytest.raises(Killed):
+        train(_build(), TASK, config, folder=tmp_path / "run", observe=_kill_at(9))
+    run = train(_build(), TASK, config, folder=tmp_path / "run")
+    assert hash_weights(run.model) == hash_weights(whole.model)
+    assert hash_weights(train(_build(), TASK, CONFIG).model) != hash_weights(whole.model)
+
+
+def test_a_run_of_an_earlier_version_goes_on(undisturbed, tmp_path):
+    with pytest.raises(Killed):
+        train(_build(), TASK, CONFIG, folder=tmp_path / "run", observe=_kill_at(9))
+    description = tmp_path / "run" / "run.json"
+    written = json.loads(description.read_text())
+    for added in ("decay", "decayed", "decay_window", "initial_share", "autocast"):
+        del written["config"][added]
+    description.write_text(json.dumps(written))
+    other = dataclasses.replace(CONFIG, decayed="matrices")
+    with pytest.raises(InputError, match=r"its config.decayed is 'all' and not 'matrices'"):
+        train(_build(), TASK, other, folder=tmp_path / "run")
+    assert hash_weights(train(_build(), TASK, CONFIG, folder=tmp_path / "run").model) == hash_weights(undisturbed.model)
 
 
 @pytest.mark.parametrize("broken", ["checkpoints", "history.parquet", "state.safetensors", "model"])
