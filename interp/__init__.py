@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AblationMode": "interp.interventions.ablate",
     "AttentionSparsity": "interp.complexity.sparsity",
+    "AttributionResult": "interp.interventions.attribution_result",
     "ClusterScore": "interp.complexity.representation",
     "Complexity": "interp.complexity.measure",
     "Condensation": "interp.complexity.condensation",
@@ -23,9 +24,11 @@ _HOMES = {
     "HeadConfirmation": "interp.heads.confirm",
     "HeadScores": "interp.heads.scores",
     "HookLeakError": "interp.errors",
+    "InformationFlow": "interp.interventions.flow_result",
     "InputError": "interp.errors",
     "KnockOutMode": "interp.interventions.knock_out",
     "PatchResult": "interp.interventions.patch_result",
+    "PathPatchResult": "interp.interventions.path_result",
     "Projection": "interp.interventions.project",
     "Provenance": "interp.models.provenance",
     "TargetCosine": "interp.complexity.representation",
@@ -36,11 +39,13 @@ _HOMES = {
     "add_hooks": "interp.interventions.hooks",
     "answer_log_probability": "interp.interventions.metrics",
     "attention_sparsity": "interp.complexity.sparsity",
+    "attribution_patch": "interp.interventions.attribution",
     "build": "interp.models.build",
     "cluster_score": "interp.complexity.representation",
     "condense": "interp.complexity.condensation",
     "confirm_heads": "interp.heads.confirm",
     "get_provenance": "interp.models.provenance",
+    "information_flow": "interp.interventions.information_flow",
     "kl_to_clean": "interp.interventions.metrics",
     "knock_out_attention": "interp.interventions.knock_out",
     "load": "interp.models.load",
@@ -51,6 +56,7 @@ _HOMES = {
     "measure_over_training": "interp.complexity.over_training",
     "order_of_values": "interp.complexity.representation",
     "patch": "interp.interventions.patch",
+    "patch_paths": "interp.interventions.path_patch",
     "project": "interp.interventions.project",
     "project_pca": "interp.complexity.representation",
     "project_tsne": "interp.complexity.representation",
@@ -60,6 +66,7 @@ _HOMES = {
     "show_heads": "interp.heads.show",
     "target_cosine": "interp.complexity.representation",
     "train": "interp.training.loop",
+    "train_many": "interp.training.many",
 }
 _SUBPACKAGES = frozenset(
     {"complexity", "errors", "figures", "heads", "interventions", "models", "records", "statistics", "training"}
@@ -101,7 +108,11 @@ if TYPE_CHECKING:
     from interp.heads.show import show_heads as show_heads
     from interp.interventions.ablate import AblationMode as AblationMode
     from interp.interventions.ablate import ablate_heads as ablate_heads
+    from interp.interventions.attribution import attribution_patch as attribution_patch
+    from interp.interventions.attribution_result import AttributionResult as AttributionResult
+    from interp.interventions.flow_result import InformationFlow as InformationFlow
     from interp.interventions.hooks import add_hooks as add_hooks
+    from interp.interventions.information_flow import information_flow as information_flow
     from interp.interventions.knock_out import KnockOutMode as KnockOutMode
     from interp.interventions.knock_out import knock_out_attention as knock_out_attention
     from interp.interventions.knock_out import mask_tokens as mask_tokens
@@ -110,6 +121,8 @@ if TYPE_CHECKING:
     from interp.interventions.metrics import logit_difference as logit_difference
     from interp.interventions.patch import patch as patch
     from interp.interventions.patch_result import PatchResult as PatchResult
+    from interp.interventions.path_patch import patch_paths as patch_paths
+    from interp.interventions.path_result import PathPatchResult as PathPatchResult
     from interp.interventions.project import Projection as Projection
     from interp.interventions.project import project as project
     from interp.models.build import build as build
@@ -119,6 +132,7 @@ if TYPE_CHECKING:
     from interp.models.provenance import get_provenance as get_provenance
     from interp.training.config import TrainConfig as TrainConfig
     from interp.training.loop import train as train
+    from interp.training.many import train_many as train_many
 
 
 def __getattr__(name: str) -> Any:

@@ -4,11 +4,19 @@
 Efron & Tibshirani, An Introduction to the Bootstrap (1993), chapter 13. `permutation_p_value` is the exact
 Monte Carlo form (1 + #{draws at least as extreme}) / (1 + #draws): Phipson & Smyth (2010), so it is never 0.
 
+`sign_flip_p_values` asks of many effects at once whether they are more than chance. If an intervention did nothing, the
+effect on each example would be as likely positive as negative, so the signs are flipped at random, one flip per example
+for all cells at once, which keeps the cells' dependence. With the statistic max over cells of |mean effect| the p-values
+are corrected for the number of cells (single-step max-statistic: Westfall & Young 1993; Nichols & Holmes 2002).
+
 >>> low, high = bootstrap_interval(np.arange(100.0), seed=0)
 >>> bool(low < 49.5 < high)
 True
 >>> permutation_p_value(3.0, np.array([0.1, -0.2, 0.4]))
 0.25
+>>> effects = np.array([[1.0, 0.1], [1.2, -0.1], [0.9, 0.0], [1.1, 0.05], [1.0, -0.05]])
+>>> sign_flip_p_values(effects).tolist()
+[0.0625, 1.0]
 """
 
 import numpy as np
@@ -16,6 +24,10 @@ from jaxtyping import Float
 
 from interp.errors import InputError
 from tasks.seeding import derive_seed
+
+_MOST_EXACT = 12
+"""Up to so many examples every flip of signs is tried."""
+_AT_ONCE = 256
 
 
 def bootstrap_interval(
@@ -44,3 +56,27 @@ def bootstrap_interval(
 def permutation_p_value(observed: float, draws: Float[np.ndarray, "draw"]) -> float:
     """One-sided p-value of `observed` against draws from the null: large values are extreme."""
     return float((1 + np.count_nonzero(draws >= observed)) / (1 + len(draws)))
+
+
+def sign_flip_p_values(
+    effects: Float[np.ndarray, "example *cells"], *, seed: int = 0, n_flips: int = 2**_MOST_EXACT
+) -> Float[np.ndarray, "*cells"]:
+    """Two-sided p-value of each cell's mean effect, corrected for all cells.
+
+    All 2^n flips are used up to n = 12 examples, otherwise `n_flips` with the identity among them, so that p is never 0.
+    """
+    n = len(effects)
+    flat = effects.reshape(n, -1).astype(np.float64)
+    observed = np.abs(flat.mean(axis=0))
+    if n <= _MOST_EXACT:
+        flips = np.arange(2**n)[:, None] >> np.arange(n) & 1
+    else:
+        flips = np.random.default_rng(derive_seed(seed, "sign flips")).integers(0, 2, size=(n_flips, n))
+        flips[0] = 0  # what was observed is one of the draws
+    signs = 1.0 - 2.0 * flips  # [flip, example]
+    largest = np.concatenate(
+        [np.abs(signs[i : i + _AT_ONCE] @ flat / n).max(axis=1) for i in range(0, len(signs), _AT_ONCE)]
+    )
+    rounding = 1e-9 * max(float(largest.max()), np.finfo(float).tiny)
+    reached = np.searchsorted(np.sort(largest), observed - rounding, side="left")  # draws below
+    return ((len(largest) - reached) / len(largest)).reshape(effects.shape[1:])

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from interp.errors import InputError
-from interp.statistics import bootstrap_interval, permutation_p_value
+from interp.statistics import bootstrap_interval, permutation_p_value, sign_flip_p_values
 
 
 def test_bootstrap_interval_covers_the_true_mean_as_often_as_it_says():
@@ -35,3 +35,15 @@ def test_p_value_counts_the_observed_among_the_draws():
     assert permutation_p_value(100.0, draws) == pytest.approx(1 / 20)
     assert permutation_p_value(0.0, draws) == pytest.approx(1.0)
     assert permutation_p_value(17.0, draws) == pytest.approx(3 / 20)
+
+
+def test_corrected_p_values_hold_their_level():
+    """Without any effect, 5% of sweeps of 30 cells may have a cell below 0.05."""
+    generator = np.random.default_rng(0)
+    found = [(sign_flip_p_values(generator.normal(size=(10, 30))).min() <= 0.05) for _ in range(200)]
+    assert np.mean(found) < 0.1
+    effects = generator.normal(size=(30, 10))
+    effects[:, 4] += 3
+    p = sign_flip_p_values(effects, seed=2)
+    assert p.argmin() == 4
+    assert p[4] == 1 / 4096

@@ -25,6 +25,9 @@ LIGHT: Mapping[str, str] = {
     "accent": "#1f66ad",
     "second": "#c4500f",
     "third": "#5a1f6e",
+    "fourth": "#117a65",
+    "fifth": "#b3246b",
+    "sixth": "#8a6a00",
     "control": "#78828f",
     "outline": "#d1400c",
 }
@@ -36,6 +39,9 @@ DARK: Mapping[str, str] = {
     "accent": "#6fb3f2",
     "second": "#f59c5f",
     "third": "#a06aff",
+    "fourth": "#45c9a5",
+    "fifth": "#f47fb8",
+    "sixth": "#d9b945",
     "control": "#939eac",
     "outline": "#ff8a4c",
 }

@@ -8,13 +8,15 @@ A head h of layer l writes z_h W_O,h into the residual stream. Ablation replaces
 - `resample`: z_h = the head's output at the same position of another sequence, of `reference` or, without one, of the
   batch that is running (a random permutation without fixed points), so the model stays on its usual activations.
 
+With `into=` only chosen readers see the replacement: see `ablate_paths`.
+
 >>> import interp
 >>> model = interp.build(n_layers=2, d_model=8, n_heads=2, d_vocab=5, n_ctx=4, attn_only=True)
 >>> with interp.ablate_heads(model, [(1, 0)]):
 ...     logits = model(torch.tensor([[0, 1, 2]]))
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, get_args
 
@@ -24,7 +26,9 @@ from torch import Tensor
 from transformer_lens.hook_points import HookPoint
 
 from interp.errors import InputError
+from interp.interventions.ablate_paths import Edit, ablate_reads
 from interp.interventions.hooks import add_hooks
+from interp.interventions.paths import Receiver
 from interp.interventions.select import Head, Marker, Positions, group_heads, resolve_positions
 from interp.models.check import require_hook
 from interp.models.forward import run_until
@@ -34,7 +38,6 @@ from tasks.seeding import derive_generator
 from tasks.task import Batch
 
 AblationMode = Literal["zero", "mean", "resample"]
-_Edit = Callable[..., Tensor]
 
 
 @contextmanager
@@ -47,32 +50,43 @@ def ablate_heads(
     seed: int = 0,
     positions: Positions | None = None,
     batch: Batch | None = None,
+    into: Sequence[Receiver | Literal["logits"]] | Literal["logits"] | None = None,
 ) -> Iterator[None]:
     """Replace the outputs of `heads`, only at `positions` where given; undone when the block ends, also by an exception.
 
     `reference` are the sequences that `mean` averages over (32 sequences of random tokens when not given) and that
     `resample` draws from. `positions` are indices that the batch shares, indices of each row, a mask, or names of
-    `batch.roles`. Raises `InputError` for a head that doesn't exist, an unknown mode, a reference that is
-    shorter than the input, or a batch of one for `resample` without a reference.
+    `batch.roles`.
+
+    `into` restricts the removal to what these receivers read directly, while everybody else reads the heads' real output:
+    `(layer, head, "q")`, `"k"` or `"v"`, where heads of k and v are key-value heads, or `"logits"`, the stream after the
+    last block. MLPs and heads between pass on what they read of the real output.
+
+    Raises `InputError` for a head that doesn't exist, an unknown mode, a reference that is shorter than the input, a batch
+    of one for `resample` without a reference, and for `into` a receiver that doesn't exist or isn't after the heads.
     """
     by_layer = group_heads(model, heads)
     if mode not in get_args(AblationMode):
         raise InputError(f"mode={mode!r} isn't known; use one of {', '.join(get_args(AblationMode))}.")
     require_hook(model, "attn.hook_z")
     edits = {
-        f"blocks.{layer}.attn.hook_z": _replacement(model, layer, chosen, mode=mode, reference=reference, seed=seed)
+        layer: _replacement(model, layer, chosen, mode=mode, reference=reference, seed=seed)
         for layer, chosen in by_layer.items()
     }
     if positions is not None:
         mark = resolve_positions(positions, argument="positions", batch=batch)
-        edits = {name: _only_at(mark, edit) for name, edit in edits.items()}
-    with add_hooks(model, list(edits.items())):
+        edits = {layer: _only_at(mark, edit) for layer, edit in edits.items()}
+    if into is not None:
+        with ablate_reads(model, edits, into):
+            yield
+        return
+    with add_hooks(model, [(f"blocks.{layer}.attn.hook_z", edit) for layer, edit in edits.items()]):
         yield
 
 
 def _replacement(
     model: Any, layer: int, chosen: list[int], *, mode: AblationMode, reference: Tensor | None, seed: int
-) -> _Edit:
+) -> Edit:
     if mode == "zero":
         return _write(chosen, lambda z: torch.zeros_like(z))
     if mode == "mean":
@@ -86,7 +100,7 @@ def _replacement(
     return _write(chosen, lambda z: _draw(outputs, z, generator))
 
 
-def _write(chosen: list[int], replace: Any) -> _Edit:
+def _write(chosen: list[int], replace: Any) -> Edit:
     def edit(z: Float[Tensor, "batch pos head_index d_head"], hook: HookPoint) -> Tensor:
         edited = z.clone()
         edited[:, :, chosen] = replace(z[:, :, chosen])
@@ -95,7 +109,7 @@ def _write(chosen: list[int], replace: Any) -> _Edit:
     return edit
 
 
-def _only_at(mark: Marker, edit: _Edit) -> _Edit:
+def _only_at(mark: Marker, edit: Edit) -> Edit:
     def edit_there(z: Float[Tensor, "batch pos head_index d_head"], hook: HookPoint) -> Tensor:
         marked = mark(*z.shape[:2])
         if not marked.any():

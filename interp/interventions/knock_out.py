@@ -135,16 +135,8 @@ def _cut(
     layers: Sequence[int] | None,
     heads: Sequence[int] | Sequence[Head] | None,
 ) -> Iterator[None]:
-    if mode not in get_args(KnockOutMode):
-        raise InputError(f"mode={mode!r} isn't known; use one of {', '.join(get_args(KnockOutMode))}.")
+    kind, replace = choose_edit(model, mode)
     by_layer = choose_heads(model, layers, heads)
-    # A HookedTransformer computes from its scores by construction; a probe may miss that where a softmax is saturated.
-    by_construction = isinstance(model, HookedTransformer)
-    before_softmax = mode == "mask" and (by_construction or "attn.hook_attn_scores" in acting_hooks(model))
-    kind = "attn.hook_attn_scores" if before_softmax else "attn.hook_pattern"
-    if not by_construction:
-        require_hook(model, kind)
-    replace = _mask_scores if before_softmax else _REPLACEMENTS[mode]
     latest: dict[Any, Tensor] = {}
 
     def find_edges(like: Tensor) -> Bool[Tensor, "batch 1 query_pos key_pos"]:
@@ -167,11 +159,30 @@ def _cut(
         yield
 
 
+def choose_edit(model: Any, mode: KnockOutMode) -> tuple[str, Callable[[Tensor, Tensor], Tensor]]:
+    """The hook of a block at which `mode` acts in this model, and its edit.
+
+    The edit takes what the hook has [batch head_index query_pos key_pos] and a mask of the edges to cut that fits it.
+    """
+    if mode not in get_args(KnockOutMode):
+        raise InputError(f"mode={mode!r} isn't known; use one of {', '.join(get_args(KnockOutMode))}.")
+    # A HookedTransformer computes from its scores by construction; a probe may miss that where a softmax is saturated.
+    by_construction = isinstance(model, HookedTransformer)
+    before_softmax = mode == "mask" and (by_construction or "attn.hook_attn_scores" in acting_hooks(model))
+    kind = "attn.hook_attn_scores" if before_softmax else "attn.hook_pattern"
+    if not by_construction:
+        require_hook(model, kind)
+    return kind, _mask_scores if before_softmax else _REPLACEMENTS[mode]
+
+
+def find_reach(scores: Float[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
+    """Scores of keys within reach: one out of it (later, padding, beyond a window) has -inf or the lowest number."""
+    return scores > torch.finfo(scores.dtype).min / 2
+
+
 def _mask_scores(scores: Tensor, edges: Tensor) -> Tensor:
     edited = scores.masked_fill(edges, -torch.inf)
-    # A key out of reach (later, padding, beyond a window) has -inf here and the lowest finite number there.
-    floor = torch.finfo(scores.dtype).min / 2
-    _refuse_undefined((scores.amax(-1) > floor) & (edited.amax(-1) <= floor))
+    _refuse_undefined(find_reach(scores.amax(-1)) & ~find_reach(edited.amax(-1)))
     return edited
 
 

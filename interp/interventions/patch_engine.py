@@ -123,7 +123,7 @@ class SuffixRuns:
         self.residual.append(residual)
 
     def logits(self, layer: int, rows: Rows) -> Float[Tensor, "row d_vocab"]:
-        start = 0 if rows.position is None else int(rows.position.min())
+        start = int(rows.starts.min())
         if self.site == "resid_pre":
             stream = self.residual[layer][rows.example, start:]
             write_rows(stream, self.written[layer], rows, start=start)
@@ -132,11 +132,8 @@ class SuffixRuns:
             layer += 1
         else:
             stream = self.residual[layer + 1][rows.example, start:]
-            changed = self._changed_output(layer, rows)
-            if rows.position is None:
-                stream = changed
-            else:
-                stream[torch.arange(len(stream), device=stream.device), rows.position - start] = changed[:, 0]
+            row, slot = rows.list_patched()
+            stream[row, rows.position[row, slot] - start] = self._changed_output(layer, rows)
             layer += 1
         final = self._run_from(layer, stream, rows, start)[:, None]  # [row 1 d_model]
         everywhere = torch.ones(len(final), 1, dtype=torch.bool, device=final.device)
@@ -153,39 +150,29 @@ class SuffixRuns:
             stream = self.residual[layer][rows.example, start:]
             return self.model.blocks[layer](stream, past_kv_cache_entry=self._past_of(layer, rows, start))
 
-    def _changed_output(self, layer: int, rows: Rows) -> Float[Tensor, "row patched d_model"]:
-        """The block's output at the patched positions: one of them, or all (in the last block, the scored one)."""
+    def _changed_output(self, layer: int, rows: Rows) -> Float[Tensor, "patched d_model"]:
+        """The block's output at the patched positions."""
         block = self.model.blocks[layer]
-        only_last = rows.position is None and layer == self.model.cfg.n_layers - 1
-        at = slice(-1 if only_last else 0, None)
-
-        def select(activation: Tensor) -> Tensor:
-            if rows.position is None:
-                return activation[:, at][rows.example]
-            return activation[rows.example, rows.position][:, None]
-
+        row, slot = rows.list_patched()
+        example, position = rows.example[row], rows.position[row, slot]
         written, replaced = self.written[layer], self.replaced[layer]
         if self.site == "resid_post":
-            return select(written)
-        after = select(self.residual[layer + 1])
+            return written[example, position]
+        after = self.residual[layer + 1][example, position]
         if self.site == "mlp_out":
-            return after + select(written) - select(replaced)
+            return after + written[example, position] - replaced[example, position]
         if self.site == "resid_mid":
-            middle = select(written)
-            return add_mlp(block, middle)
-        if self.site == "attn_out":
-            change = select(written) - select(replaced)
+            return add_mlp(block, written[example, position][None])[0]
+        if rows.head is None:  # attn_out
+            change = written[example, position] - replaced[example, position]
         else:
-            difference = written - replaced  # [example pos head d_head]
-            if rows.position is None:
-                moved = difference[:, at][rows.example, :, rows.head]  # [row patched d_head]
-            else:
-                moved = difference[rows.example, rows.position, rows.head][:, None]  # [row 1 d_head]
-            change = moved @ block.attn.W_O[rows.head]
+            place = (rows.example[:, None], rows.position.clamp(min=0), rows.head[:, None])
+            moved = written[place] - replaced[place]  # [row width d_head]
+            change = (moved @ block.attn.W_O[rows.head])[row, slot]
         if self.model.cfg.attn_only or self.model.cfg.parallel_attn_mlp:
             return after + change
-        middle = select(self._middle(layer)) + change
-        return add_mlp(block, middle)
+        middle = self._middle(layer)[example, position] + change
+        return add_mlp(block, middle[None])[0]
 
     def _middle(self, layer: int) -> Float[Tensor, "example pos d_model"]:
         """`hook_resid_mid` of the unpatched run; computed when first needed."""

@@ -1,5 +1,7 @@
 """Which patches a sweep consists of: its layers, heads and positions, checked, and in the order in which they run.
 
+Runs begin at the first position that they patch, so the order is by that position.
+
 >>> import interp
 >>> model = interp.build(n_layers=2, d_model=8, n_heads=2, d_vocab=5, n_ctx=4, attn_only=True)
 >>> tokens = torch.tensor([[0, 1, 2]])
@@ -17,10 +19,12 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.errors import InputError
+from interp.interventions.patch_positions import PatchPositions, Places, Scored, find_places, find_scored
 from interp.interventions.patch_result import Site
 from interp.interventions.patch_sites import HOOKS, STREAM_SITES, Rows
 from interp.models.check import require_hook
 from interp.models.weights import n_key_value_heads
+from tasks.task import Batch
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -31,8 +35,8 @@ class Plan:
     """Layers to patch."""
     heads: tuple[int, ...] | None
     """Heads to patch, key-value heads for `k` and `v`."""
-    positions: tuple[int, ...] | None
-    """Positions to patch, or None for all together."""
+    places: Places
+    """Positions of each example to patch, by entry of the position axis."""
     query_heads: tuple[tuple[int, ...], ...] | None
     """The query heads that each of `heads` serves."""
     scored: Int[Tensor, "example"]
@@ -41,50 +45,55 @@ class Plan:
     @property
     def shape(self) -> tuple[int, ...]:
         """[layer, (head), (position)]."""
-        return tuple(len(axis) for axis in (self.layers, self.heads, self.positions) if axis is not None)
+        axes: list[Sequence[Any] | None] = [self.layers, self.heads, self.places.shared or self.places.labels]
+        return tuple(len(axis) for axis in axes if axis is not None)
 
     @property
     def n_columns(self) -> int:
         """Cells in one layer."""
-        return len(self.heads or (0,)) * len(self.positions or (0,))
+        return len(self.heads or (0,)) * self.places.at.shape[1]
 
     def find_jobs(
-        self, changes: Bool[Tensor, "example pos *head"], scored: Int[Tensor, "example"] | None
-    ) -> Int[Tensor, "job 2"]:
-        """(cell of the layer, example) for each patch that can do something, by ascending position.
+        self,
+        changes: Bool[Tensor, "chunk pos *head"],
+        examples: Int[Tensor, "chunk"],
+        *,
+        only: Bool[Tensor, "cell"] | None = None,
+        reach: Literal["before scored", "scored", "everywhere"],
+    ) -> Rows:
+        """Each patch of these examples that can do something, by ascending position, on the CPU.
 
-        `changes` marks where the two runs differ. `scored` is given where only a patch of the scored position counts.
+        `only` marks cells of the layer, all for None.
+        `changes` marks where the two runs differ: other positions of a cell are left out. `reach` says which positions
+        have a way to the scored one. The jobs' examples count within the chunk.
         """
+        changes = changes.cpu()
         n_positions = changes.shape[1]
-        if scored is not None:
-            here = torch.arange(n_positions, device=changes.device) == scored.to(changes.device)[:, None]
-            changes = changes & here.view(*here.shape, *[1] * (changes.dim() - 2))
+        scored = self.scored[examples][:, None, None]
+        at = self.places.at[examples]  # [example entry width]
+        live = (at >= 0) & (at < n_positions)
+        if reach != "everywhere":
+            live &= at == scored if reach == "scored" else at <= scored
         if changes.dim() == 2:
             changes = changes[..., None]  # [example pos 1]
         if self.heads is not None:
             changes = changes[..., list(self.heads)]
-        if self.positions is None:
-            changed = changes.any(dim=1, keepdim=True)  # [example 1 head]
-        else:
-            changed = changes.new_zeros(len(changes), len(self.positions), changes.shape[2])
-            known = [i for i, position in enumerate(self.positions) if position < n_positions]
-            changed[:, known] = changes[:, [self.positions[i] for i in known]]
-        order = torch.arange(changed.shape[1])
-        if self.positions is not None:
-            order = torch.tensor(self.positions).argsort()
-        place, head, example = changed[:, order].permute(1, 2, 0).nonzero().cpu().unbind(1)
-        return torch.stack([head * changed.shape[1] + order[place], example], dim=1)
-
-    def make_rows(self, jobs: Int[Tensor, "job 2"], device: torch.device) -> Rows:
-        """The heads and positions of jobs, as the engine takes them."""
-        cell, example = jobs.unbind(1)
-        n_positions = len(self.positions or (0,))
-        head = position = None
-        if self.heads is not None:
-            head = torch.tensor(self.heads)[cell // n_positions].to(device)
-        if self.positions is not None:
-            position = torch.tensor(self.positions)[cell % n_positions].to(device)
-        return Rows(example=example.to(device), head=head, position=position)
+        row = torch.arange(len(at))[:, None, None]
+        differs = live[..., None] & changes[row, at.clamp(0, n_positions - 1)]  # [example entry width head]
+        acting = differs.any(dim=2)  # [example entry head]
+        if only is not None:
+            acting &= only.view(-1, at.shape[1]).T
+        example, entry, head = acting.nonzero().unbind(1)
+        there = differs[example, entry, :, head]  # [job width]
+        position = torch.where(there, at[example, entry], n_positions).sort(dim=1).values
+        position = position[:, : int(there.sum(dim=1).max())] if len(there) else position
+        order = position[:, :1].argsort(dim=0, stable=True)[:, 0]
+        return Rows(
+            cell=(head * at.shape[1] + entry)[order],
+            example=example[order],
+            head=None if self.heads is None else torch.tensor(self.heads)[head[order]],
+            position=torch.where(position < n_positions, position, -1)[order],
+        )
 
 
 def make_plan(
@@ -93,10 +102,11 @@ def make_plan(
     corrupted: Int[Tensor, "example pos"],
     *,
     site: Site,
-    positions: Literal["each", "all"] | Sequence[int],
+    positions: PatchPositions,
     layers: Sequence[int] | None,
     heads: Sequence[int] | None,
-    scored: int | Sequence[int] | Int[Tensor, "example"],
+    scored: Scored,
+    batch: Batch | None = None,
 ) -> Plan:
     """The plan of a sweep; one `InputError` for each way in which it can't be done."""
     cfg = model.cfg
@@ -115,14 +125,7 @@ def make_plan(
             )
     _require_site(model, site)
     n_examples, n_positions = clean.shape
-    each_scored = torch.as_tensor(scored)
-    if each_scored.dim() > 1 or (each_scored.dim() == 1 and len(each_scored) != n_examples):
-        raise InputError(
-            f"scored has shape {tuple(each_scored.shape)} for {n_examples} examples; "
-            "give one position, or one for each example."
-        )
-    each_scored = torch.tensor(_find_positions(each_scored.reshape(-1).tolist(), n_positions)).expand(n_examples)
-
+    each_scored = find_scored(scored, batch=batch, n_examples=n_examples, n_positions=n_positions)
     n_heads = cfg.n_heads
     if site in ("k", "v") and not getattr(cfg, "ungroup_grouped_query_attention", False):
         n_heads = n_key_value_heads(model)
@@ -131,17 +134,21 @@ def make_plan(
         chosen = _choose("head", heads, n_heads, "key-value heads" if n_heads < cfg.n_heads else "heads")
     elif heads is not None:
         raise InputError(f"heads={list(heads)} were given, but {site} isn't made of heads; leave heads out.")
-    if isinstance(positions, str) and positions not in ("each", "all"):
-        raise InputError(f"positions={positions!r} isn't known; use 'each', 'all' or a list of positions.")
-    listed = range(n_positions) if isinstance(positions, str) else positions
     served = cfg.n_heads // n_heads
     return Plan(
         layers=_choose("layer", layers, cfg.n_layers, "layers"),
         heads=chosen,
-        positions=None if isinstance(positions, str) and positions == "all" else _find_positions(listed, n_positions),
+        places=find_places(
+            positions, batch=batch, scored=each_scored, n_positions=n_positions, causal=is_causal(model)
+        ),
         query_heads=None if chosen is None else tuple(tuple(range(i * served, (i + 1) * served)) for i in chosen),
         scored=each_scored,
     )
+
+
+def is_causal(model: Any) -> bool:
+    """Whether no position reads from a later one."""
+    return bool(getattr(model.cfg, "attention_dir", "causal") == "causal")
 
 
 def _require_site(model: Any, site: str) -> None:
@@ -162,13 +169,3 @@ def _choose(what: str, given: Sequence[int] | None, n: int, all_of_them: str) ->
     if not chosen or len(set(chosen)) < len(chosen):
         raise InputError(f"{what}s={list(chosen)} names none or one twice; give each {what} once.")
     return chosen
-
-
-def _find_positions(given: Sequence[int], n: int) -> tuple[int, ...]:
-    """Positions counted from the front."""
-    wrong = [i for i in given if not -n <= i < n]
-    if wrong:
-        raise InputError(f"The position {wrong[0]} doesn't exist: the examples have positions 0 to {n - 1}.")
-    if not given:
-        raise InputError("positions=[] names none; give at least one, or 'each' or 'all'.")
-    return tuple(int(i) % n for i in given)

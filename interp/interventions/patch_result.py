@@ -8,18 +8,18 @@ is 0 where a patch leaves the corrupted run as it is and 1 where it restores the
 patching (Heimersheim & Nanda 2024, arXiv:2404.15255). It may lie outside of [0, 1].
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
 from interp.errors import InputError
-from interp.interventions.significance import sign_flip_p_values
 from interp.models.provenance import Provenance
-from interp.statistics import bootstrap_interval
+from interp.statistics import bootstrap_interval, sign_flip_p_values
 
 if TYPE_CHECKING:
     from interp.figures.style import Picture
@@ -43,7 +43,8 @@ class PatchResult:
     heads: tuple[int, ...] | None
     """The head of each entry along the head axis, key-value heads for `k` and `v`; None where the site has no heads."""
     positions: tuple[int, ...] | None
-    """The position of each entry along the position axis; None where all positions were patched together."""
+    """The position of each entry along the position axis; None where every example has its own, or all were patched at
+    once."""
     query_heads: tuple[tuple[int, ...], ...] | None
     """The query heads that each entry of `heads` serves: more than one where they share keys and values."""
     values: Float[np.ndarray, "example layer *cell"]
@@ -64,13 +65,15 @@ class PatchResult:
     """Hash of the clean and the corrupted token ids."""
     provenance: Provenance
     """The model that was patched."""
+    position_labels: tuple[str, ...] | None = None
+    """The name of each entry along the position axis, a role, where every example has its own position."""
     notes: tuple[str, ...] = ()
     """Halved batches."""
 
     @property
     def axes(self) -> tuple[str, ...]:
         """Names of the axes of `mean` and of every array like it."""
-        return ("layer", *(["head"] if self.heads is not None else []), *(["position"] if self.positions else []))
+        return ("layer", *(["head"] if self.heads is not None else []), *(["position"] if self._entries else []))
 
     @property
     def effects(self) -> Float[np.ndarray, "example layer *cell"]:
@@ -108,15 +111,18 @@ class PatchResult:
         """Two-sided sign-flip p-value of each mean effect, corrected for the number of cells by the max-statistic."""
         return sign_flip_p_values(self.effects, seed=self.seed)
 
-    def top(self, n: int) -> list[tuple[int, ...]]:
-        """The n cells that were moved furthest, as (layer, head, position) without the axes that are not there."""
+    def top(self, n: int) -> list[tuple[Any, ...]]:
+        """The n cells that were moved furthest, as (layer, head, position or role) without the axes that are not there."""
         order = np.argsort(-np.abs(self.effects.mean(axis=0)), axis=None, kind="stable")[:n]
         labels = self._labels()
         places = np.stack(np.unravel_index(order, self.mean.shape), axis=1)
         return [tuple(label[i] for label, i in zip(labels, place, strict=True)) for place in places]
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a cell: mean, recovery and effect with intervals, the corrected p-value, the baselines."""
+        """One row a cell: mean, recovery and effect with intervals, the corrected p-value, the baselines.
+
+        Where every example has its own positions, the column `position` has their roles.
+        """
         (low, high), (recovery_low, recovery_high) = self.interval, self.recovery_interval
         grid = np.meshgrid(*self._labels(), indexing="ij")
         frame = pd.DataFrame({name: values.ravel() for name, values in zip(self.axes, grid, strict=True)})
@@ -137,8 +143,13 @@ class PatchResult:
             frame[name] = values.ravel()
         return frame.assign(clean=self.clean.mean(), corrupted=self.corrupted.mean(), n=len(self.values))
 
-    def figure(self) -> "Picture":
-        """Recovery of every cell; where heads and positions both vary, of each head at the position moved furthest."""
+    def figure(self, *, labels: Sequence[str] | None = None) -> "Picture":
+        """Recovery of every cell; where heads and positions both vary, of each head at the position moved furthest.
+
+        `labels` are written below the positions, one for each entry of the position axis, such as the tokens of the first
+        example; where the positions are roles, each stands below its role. Raises `InputError` for another number of
+        them, where the columns aren't positions, and where clean and corrupted run have the same mean.
+        """
         from interp.figures.heads import head_map
 
         if np.isnan(self.recovery).all():
@@ -146,33 +157,53 @@ class PatchResult:
                 f"The clean and the corrupted run have the same mean {self.metric} ({self.clean.mean():.3g}), "
                 "so there is no recovery to draw; draw `mean` yourself, or give other examples."
             )
+        entries = self._entries if self.heads is None else None
+        if labels is not None and len(labels) != len(entries or ()):
+            drawn_are = "heads" if self.heads else f"{len(entries)} positions" if entries else "all positions at once"
+            raise InputError(
+                f"{len(labels)} labels were given, but the columns of this figure are {drawn_are}; "
+                "give one for each entry of the position axis of a site without heads."
+            )
         recovery, label = self.recovery, f"recovery of the {self.metric}"
-        if self.heads is not None and self.positions:
+        if self.heads is not None and self._entries:
             furthest = np.abs(self.effects.mean(axis=0)).argmax(axis=-1)[..., None]
             recovery = np.take_along_axis(recovery, furthest, axis=-1)[..., 0]
             label += ", at each head's strongest position"
-        columns = self.heads if self.heads is not None else self.positions
-        if columns is None:
-            recovery, columns = recovery[:, None], (0,)
+        columns = self.heads or self.positions or range(len(entries or (0,)))
+        if recovery.ndim == 1:
+            recovery = recovery[:, None]
         # Layers and columns that were left out stay empty, so that every tick is the layer or head it says.
         drawn = np.full((max(self.layers) + 1, max(columns) + 1), np.nan)
         drawn[np.ix_(self.layers, columns)] = recovery
+        below = [""] * drawn.shape[1]
+        for column, text in zip(columns, labels or (), strict=False):
+            below[column] = text
         least = min(0.0, float(np.floor(10 * recovery.min()) / 10))
-        outlined = list(dict.fromkeys(self._cell_of(place) for place in self.top(3)))
         return head_map(
             drawn,
             label=label,
-            top=outlined,
+            top=list(dict.fromkeys(self._cell_of(place) for place in self.top(3))),
             title=f"Patching {self.site}, {self.direction}",
-            columns="head" if self.heads is not None else "position" if self.positions else "all positions",
+            columns="head" if self.heads is not None else "position" if self._entries else "all positions",
+            column_names=self.position_labels if entries else None,
+            column_labels=below if labels is not None else None,
             vmin=max(least, -1.0),
         )
 
-    def _cell_of(self, place: tuple[int, ...]) -> tuple[int, int]:
-        return (place[0], place[1] if len(place) > 1 else 0)
+    @property
+    def _entries(self) -> tuple[Any, ...] | None:
+        """Entries of the position axis: roles or positions."""
+        return self.position_labels or self.positions
 
-    def _labels(self) -> list[tuple[int, ...]]:
-        return [axis for axis in (self.layers, self.heads, self.positions) if axis is not None]
+    def _cell_of(self, place: tuple[Any, ...]) -> tuple[int, int]:
+        """Row and column of the figure."""
+        column = place[1] if len(place) > 1 else 0
+        if self.heads is None and self.position_labels:
+            column = self.position_labels.index(column)
+        return (place[0], column)
+
+    def _labels(self) -> list[tuple[Any, ...]]:
+        return [axis for axis in (self.layers, self.heads, self._entries) if axis is not None]
 
     def _column(self, per_example: Float[np.ndarray, "example"]) -> Float[np.ndarray, "example ..."]:
         return per_example.reshape(-1, *[1] * (self.values.ndim - 1))

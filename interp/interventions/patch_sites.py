@@ -1,10 +1,10 @@
 """Where a patch goes: the hook of each site, and how a row's piece of an activation is read and written.
 
 >>> stream = torch.zeros(1, 3, 2)
->>> rows = Rows(example=torch.tensor([0]), head=None, position=torch.tensor([1]))
+>>> rows = Rows(cell=torch.tensor([0]), example=torch.tensor([0]), head=None, position=torch.tensor([[1, 2, -1]]))
 >>> write_rows(stream, torch.ones(1, 3, 2), rows)
 >>> stream[0, :, 0].tolist()
-[0.0, 1.0, 0.0]
+[0.0, 1.0, 1.0]
 """
 
 from dataclasses import dataclass
@@ -38,12 +38,36 @@ _READ_BY_LATER_POSITIONS = ("resid_pre", "k", "v")
 class Rows:
     """Patches to run side by side: one row of the batch each."""
 
+    cell: Int[Tensor, "row"]
+    """Which cell of its layer."""
     example: Int[Tensor, "row"]
     """Whose tokens."""
     head: Int[Tensor, "row"] | None
     """Which head, or None where the site has no heads."""
-    position: Int[Tensor, "row"] | None
-    """Which position, or None for all of them at once."""
+    position: Int[Tensor, "row width"]
+    """Which positions, ascending; -1 fills up rows that have fewer."""
+
+    def __len__(self) -> int:
+        return len(self.example)
+
+    def take(self, rows: slice, device: torch.device) -> "Rows":
+        """Some of them, on a device."""
+        return Rows(
+            cell=self.cell[rows].to(device),
+            example=self.example[rows].to(device),
+            head=None if self.head is None else self.head[rows].to(device),
+            position=self.position[rows].to(device),
+        )
+
+    @property
+    def starts(self) -> Int[Tensor, "row"]:
+        """The first patched position of each."""
+        return self.position[:, 0]
+
+    def list_patched(self) -> tuple[Int[Tensor, "patched"], Int[Tensor, "patched"]]:
+        """(row, place in its list of positions) of every patched position."""
+        row, slot = (self.position >= 0).nonzero().unbind(1)
+        return row, slot
 
 
 def reaches_scored_only(site: str, layer: int, *, n_layers: int) -> bool:
@@ -58,12 +82,13 @@ def by_position(activation: Float[Tensor, "..."], site: str) -> Float[Tensor, ".
 
 def write_rows(target: Float[Tensor, "..."], source: Float[Tensor, "..."], rows: Rows, *, start: int = 0) -> None:
     """Put each row's piece of `source` [example pos ...] into `target` [row suffix ...], which begins at `start`."""
-    row = torch.arange(len(target), device=target.device)
-    there: list[Any] = [row, slice(None) if rows.position is None else rows.position - start]
-    here: list[Any] = [rows.example, slice(None) if rows.position is None else rows.position]
+    row, slot = rows.list_patched()
+    place = rows.position[row, slot]
+    there: list[Tensor] = [row, place - start]
+    here: list[Tensor] = [rows.example[row], place]
     if rows.head is not None:
-        there.append(rows.head)
-        here.append(rows.head)
+        there.append(rows.head[row])
+        here.append(rows.head[row])
     target[tuple(there)] = source[tuple(here)]
 
 

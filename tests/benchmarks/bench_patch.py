@@ -1,15 +1,23 @@
-"""`interp.patch` against `transformer_lens.patching`: time, as ratios of one run, beside multiply-adds.
+"""`interp.patch` against `transformer_lens.patching`: time, as ratios of one run, beside multiply-adds; and memory.
 
     python tests/benchmarks/bench_patch.py [--models gpt2-small-shape smollm2] [--loop-patches 10]
+    python tests/benchmarks/bench_patch.py --memory
 
 The loop runs the whole model for every patch, so all its patches cost the same: it is timed on a few, half of them
 before and half after `interp.patch`, and extrapolated. Both have gradients off, the same inputs (all tokens of the
 clean and the corrupted prompts differ, so that nothing can be left out) and the same metric; values must agree to 1e-5.
 On a busy machine compare processor time, with OMP_NUM_THREADS=1: threads that wait for each other count as busy.
+
+`--memory` runs each sweep in a process of its own, on Linux: the peak of resident memory, less what was resident once
+the model was loaded. The loop's cache of the clean run is part of it; its patches are alike, so that a few suffice.
 """
 
 import argparse
+import resource
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -60,16 +68,25 @@ def count_multiply_adds(model, site):
     return cfg.n_layers * LENGTH * loop_patch, ours
 
 
+def sample_tokens():
+    return torch.randint(1000, 40000, (2, EXAMPLES, LENGTH), generator=derive_generator(0, "bench_patch"))
+
+
+def choose_patches(model, sweep, n_loop):
+    """Cells that the loop patches, spread over the sweep, by number and as the loop wants them."""
+    site, _, axes, _ = SWEEPS[sweep]
+    n_columns = model.cfg.n_heads if site == "z" else LENGTH
+    cells = np.linspace(0, model.cfg.n_layers * n_columns - 1, n_loop).astype(int)
+    return cells, pd.DataFrame({axes[0]: cells // n_columns, axes[1]: cells % n_columns})
+
+
 @torch.no_grad()
 def measure(model, name, n_loop):
-    generator = derive_generator(0, "bench_patch")
-    clean, corrupted = torch.randint(1000, 40000, (2, EXAMPLES, LENGTH), generator=generator)
+    clean, corrupted = sample_tokens()
     metric = interp.logit_difference(100, 200)
     _, cache = model.run_with_cache(clean)
-    for sweep, (site, positions, axes, setter) in SWEEPS.items():
-        n_columns = model.cfg.n_heads if site == "z" else LENGTH
-        cells = np.linspace(0, model.cfg.n_layers * n_columns - 1, n_loop).astype(int)
-        table = pd.DataFrame({axes[0]: cells // n_columns, axes[1]: cells % n_columns})
+    for sweep, (site, positions, _, setter) in SWEEPS.items():
+        cells, table = choose_patches(model, sweep, n_loop)
 
         def loop(rows, site=site, setter=setter, table=table):
             start = now()
@@ -104,14 +121,65 @@ def measure(model, name, n_loop):
         )
 
 
+def peak_bytes():
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+@torch.no_grad()
+def measure_peak(name, sweep, who, n_loop):
+    """Bytes that a sweep adds to the loaded model at its peak."""
+    model = load(name)
+    clean, corrupted = sample_tokens()
+    metric = interp.logit_difference(100, 200)
+    Path("/proc/self/clear_refs").write_text("5")  # forgets the peak of loading
+    before = peak_bytes()
+    site, positions, _, setter = SWEEPS[sweep]
+    if who == "ours":
+        interp.patch(model, clean, corrupted, metric, site=site, positions=positions)
+        return peak_bytes() - before
+    _, cache = model.run_with_cache(clean)
+    patching.generic_activation_patch(
+        model,
+        corrupted,
+        cache,
+        lambda logits: metric(logits[:, -1]).mean(),
+        patch_setter=setter,
+        activation_name=site,
+        index_df=choose_patches(model, sweep, n_loop)[1],
+    )
+    return peak_bytes() - before
+
+
+def compare_peaks(name, n_loop):
+    for sweep in SWEEPS:
+        added = {}
+        for who in ("loop", "ours"):
+            command = [sys.executable, __file__, "--peak", name, sweep, who, "--loop-patches", str(n_loop)]
+            added[who] = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+        more = (added["ours"] - added["loop"]) / 2**20
+        print(
+            f"{name:17} {sweep:19} peak above the loaded model: loop {added['loop'] / 2**20:.0f} MB, "
+            f"ours {added['ours'] / 2**20:.0f} MB, {more:+.0f} MB",
+            flush=True,
+        )
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--models", nargs="+", default=["gpt2-small-shape", "smollm2"])
     parser.add_argument("--loop-patches", type=int, default=10)
+    parser.add_argument("--memory", action="store_true", help="peak memory instead of time")
+    parser.add_argument("--peak", nargs=3, metavar=("MODEL", "SWEEP", "WHO"), help="bytes of one sweep, for --memory")
     arguments = parser.parse_args()
+    if arguments.peak:
+        print(measure_peak(*arguments.peak, arguments.loop_patches))
+        return
     print(f"{EXAMPLES} x {LENGTH} tokens, {torch.get_num_threads()} threads")
     for name in arguments.models:
-        measure(load(name), name, arguments.loop_patches)
+        if arguments.memory:
+            compare_peaks(name, arguments.loop_patches)
+        else:
+            measure(load(name), name, arguments.loop_patches)
 
 
 if __name__ == "__main__":

@@ -57,7 +57,56 @@ def test_scale_says_where_values_go_beyond_its_ends():
     assert ">≥1<" in svg
 
 
+def place_of(svg: str, text: str) -> tuple[float, float, bool]:
+    """Where a label is anchored, and whether it is upright."""
+    found = re.search(rf"<text([^>]*)>{re.escape(text)}</text>", svg)
+    assert found, text
+    x, y = (float(re.search(rf'\b{axis}="([\d.]+)"', found[1])[1]) for axis in "xy")
+    return x, y, "rotate" not in found[1]
+
+
+def test_map_writes_each_role_with_its_token_under_it():
+    svg = to_svg(
+        head_map(
+            np.array([[0.1, 0.9, 0.2]]),
+            label="recovery",
+            columns="position",
+            top=[(0, 1)],
+            column_names=["IO", "S1", "last"],
+            column_labels=[" Mary", " John", "\n"],
+        )
+    )
+    for role, token in (("IO", "Mary"), ("S1", "John"), ("last", "⏎")):
+        (x, y, upright), (x_below, y_below, upright_below) = place_of(svg, role), place_of(svg, token)
+        assert upright
+        assert upright_below
+        assert x == pytest.approx(x_below, abs=0.1)
+        assert y_below > y + 10
+    assert place_of(svg, "position")[1] > place_of(svg, "Mary")[1] + 10
+    assert ">0 S1</text>" in svg
+    assert "<title>0 S1 ' John': 0.900</title>" in svg
+    assert ">2</text>" not in svg  # names stand in place of numbers
+
+
+@pytest.mark.parametrize("n", [8, 14, 64])
+def test_labels_below_columns_do_not_overlap(n: int):
+    tokens = [f" word{i}" for i in range(n)]
+    svg = to_svg(head_map(np.zeros((30, n)), label="recovery", columns="position", column_labels=tokens))
+    places = [place_of(svg, token.strip()) for token in tokens]
+    gaps = np.diff([x for x, _, _ in places])
+    upright = places[0][2]
+    assert (gaps >= (6.6 * len("word10") if upright else 13)).all()
+    assert upright == (n == 8)
+    lowest = place_of(svg, "position")[1]
+    longest = 6.0 * len("word10") if not upright else 11
+    assert all(y + longest <= lowest for _, y, _ in places)
+
+
 def test_map_says_what_it_cannot_draw():
+    with pytest.raises(InputError, match="2 column_labels for 3 columns"):
+        head_map(np.zeros((1, 3)), label="score", column_labels=["a", "b"])
+    with pytest.raises(InputError, match="1 column_names for 3 columns"):
+        head_map(np.zeros((1, 3)), label="score", column_names=["a"])
     with pytest.raises(InputError, match=r"outline \[\(2, 0\)\].*2 layers of 2"):
         head_map(np.eye(2), label="score", top=[(0, 0), (2, 0)])
     with pytest.raises(InputError, match="at least one layer"):
