@@ -17,6 +17,7 @@ _HOMES = {
     "AblationMode": "interp.interventions.ablate",
     "AttentionSparsity": "interp.complexity.sparsity",
     "AttributionResult": "interp.interventions.attribution_result",
+    "Behaviour": "interp.solutions.behaviour",
     "ClusterScore": "interp.complexity.representation",
     "Complexity": "interp.complexity.measure",
     "Condensation": "interp.complexity.condensation",
@@ -27,10 +28,12 @@ _HOMES = {
     "InformationFlow": "interp.interventions.flow_result",
     "InputError": "interp.errors",
     "KnockOutMode": "interp.interventions.knock_out",
+    "Mechanism": "interp.solutions.mechanism",
     "PatchResult": "interp.interventions.patch_result",
     "PathPatchResult": "interp.interventions.path_result",
     "Projection": "interp.interventions.project",
     "Provenance": "interp.models.provenance",
+    "Solution": "interp.solutions.classify",
     "TargetCosine": "interp.complexity.representation",
     "TrainConfig": "interp.training.config",
     "ValueOrder": "interp.complexity.representation",
@@ -41,6 +44,7 @@ _HOMES = {
     "attention_sparsity": "interp.complexity.sparsity",
     "attribution_patch": "interp.interventions.attribution",
     "build": "interp.models.build",
+    "classify_solution": "interp.solutions.classify",
     "cluster_score": "interp.complexity.representation",
     "condense": "interp.complexity.condensation",
     "confirm_heads": "interp.heads.confirm",
@@ -51,7 +55,9 @@ _HOMES = {
     "load": "interp.models.load",
     "logit_difference": "interp.interventions.metrics",
     "mask_tokens": "interp.interventions.knock_out",
+    "measure_behaviour": "interp.solutions.behaviour",
     "measure_complexity": "interp.complexity.measure",
+    "measure_mechanism": "interp.solutions.mechanism",
     "measure_norms": "interp.complexity.norms",
     "measure_over_training": "interp.complexity.over_training",
     "order_of_values": "interp.complexity.representation",
@@ -69,7 +75,18 @@ _HOMES = {
     "train_many": "interp.training.many",
 }
 _SUBPACKAGES = frozenset(
-    {"complexity", "errors", "figures", "heads", "interventions", "models", "records", "statistics", "training"}
+    {
+        "complexity",
+        "errors",
+        "figures",
+        "heads",
+        "interventions",
+        "models",
+        "records",
+        "solutions",
+        "statistics",
+        "training",
+    }
 )
 _SIBLINGS = frozenset({"tasks", "analyses"})
 
@@ -130,6 +147,12 @@ if TYPE_CHECKING:
     from interp.models.load import load as load
     from interp.models.provenance import Provenance as Provenance
     from interp.models.provenance import get_provenance as get_provenance
+    from interp.solutions.behaviour import Behaviour as Behaviour
+    from interp.solutions.behaviour import measure_behaviour as measure_behaviour
+    from interp.solutions.classify import Solution as Solution
+    from interp.solutions.classify import classify_solution as classify_solution
+    from interp.solutions.mechanism import Mechanism as Mechanism
+    from interp.solutions.mechanism import measure_mechanism as measure_mechanism
     from interp.training.config import TrainConfig as TrainConfig
     from interp.training.loop import train as train
     from interp.training.many import train_many as train_many
