@@ -57,3 +57,38 @@ def build_copying_machine(*, d_vocab: int = 30, n_ctx: int = 64) -> HookedTransf
 
         model.unembed.W_U[token] = eye_token
     return model
+
+
+def build_reader(*, position: int, d_vocab: int = 10, n_ctx: int = 6) -> HookedTransformer:
+    """Head 0 of layer 1 reads the token at `position` and raises its logit; no other head writes anything.
+
+    The other heads attend as well: those of layer 0 to themselves, head 1 of layer 1 to every token alike.
+    """
+    d_model = 2 * d_vocab + n_ctx  # [token one-hot | position one-hot | what was read]
+    model = interp.build(
+        n_layers=2,
+        d_model=d_model,
+        n_heads=2,
+        d_head=d_model,
+        d_vocab=d_vocab,
+        n_ctx=n_ctx,
+        attn_only=True,
+        normalization_type=None,
+        use_attn_scale=False,
+    )
+    position_part = slice(d_vocab, d_vocab + n_ctx)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        model.embed.W_E[:, :d_vocab] = torch.eye(d_vocab)
+        model.pos_embed.W_pos[:, position_part] = torch.eye(n_ctx)
+        for head in range(2):
+            model.blocks[0].attn.W_Q[head, position_part, position_part] = 20 * torch.eye(n_ctx)
+            model.blocks[0].attn.W_K[head, position_part, position_part] = torch.eye(n_ctx)
+        reader = model.blocks[1].attn
+        reader.b_Q[0, d_vocab + position] = 20.0
+        reader.W_K[0, position_part, position_part] = torch.eye(n_ctx)
+        reader.W_V[0, :d_vocab, :d_vocab] = torch.eye(d_vocab)
+        reader.W_O[0, :d_vocab, d_vocab + n_ctx :] = 5 * torch.eye(d_vocab)
+        model.unembed.W_U[d_vocab + n_ctx :] = torch.eye(d_vocab)
+    return model
