@@ -40,7 +40,7 @@ def pick_headlines(frame: pd.DataFrame) -> list[Headline]:
     found = []
     for model in frame["model"].dropna().unique():
         rows = frame[frame["model"] == model]
-        found += [*_copying(model, rows), *_heads(model, rows), *_induction(model, rows)]
+        found += [*_copying(model, rows), *_heads(model, rows), *_induction(model, rows), *_patching(model, rows)]
     return found
 
 
@@ -80,6 +80,24 @@ def _induction(model: str, rows: pd.DataFrame) -> Iterator[Headline]:
         yield _headline(model, "rise of that loss beyond random heads", row, removal.iloc[:0])
     for _, row in removal[removal["metric"].str.startswith("p-value")].iterrows():
         yield _headline(model, "p-value of that rise, over draws", row, removal.iloc[:0])
+
+
+def _patching(model: str, rows: pd.DataFrame) -> Iterator[Headline]:
+    names = {
+        "prefers_io": "receiver's name above giver's",
+        "accuracy": "receiver's name above every token",
+        "logit_difference": "logit difference, receiver - giver",
+        "share of the logit difference": "share of it that the top heads carry",
+    }
+    patched = rows[rows["analysis"] == "patching"]
+    for metric, what in names.items():
+        named = patched[patched["metric"].eq(metric)]
+        for _, row in named[named["control"].isna()].iterrows():
+            yield _headline(model, what, row, named[named["control"].notna()])
+    for _, row in patched[patched["metric"].str.startswith("share beyond")].iterrows():
+        yield _headline(model, "that share beyond random heads", row, patched.iloc[:0])
+    for _, row in patched[patched["metric"].str.startswith("p-value")].iterrows():
+        yield _headline(model, "p-value of that share, over draws", row, patched.iloc[:0])
 
 
 def _headline(model: str, what: str, row: pd.Series, controls: pd.DataFrame) -> Headline:

@@ -10,16 +10,28 @@ in front of the unembedding and no dropout, and the learning rate is 2e-3 after 
 1e-3 the plateau is longer for some seeds (seed 1 ends 5,000 steps at an error of 0.12). Embeddings start as N(0, 1) like
 the published ones; at `std = d_in ** -0.5` seed 1 stays on the plateau for all 5,000 steps.
 
+`anchor`, `anchor_altered` and `anchor_memorising` are small models of the composite anchor task (arXiv 2405.05409,
+2501.08537), which tend to reason, to use a symmetry and to memorise; the share of seeds that do is on docs/phase_diagram.
+
+To add a recipe, write a function of a seed and name it in `RECIPES`.
+
 >>> recipe = RECIPES["copying"](seed=3)
 >>> recipe.model["n_layers"], recipe.model["seed"], recipe.config.steps, recipe.task.name
 (2, 3, 5000, 'copying')
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from transformer_lens import HookedTransformer
+
+from analyses.heads import choose_segment
+from interp.heads.scores import score_heads
 from interp.training.config import TrainConfig
+from interp.training.trainee import Observer
+from tasks.anchor.composite import Composite
+from tasks.anchor.designs import altered_pair, dropped_pairs
 from tasks.copying import Copying
 from tasks.task import Task
 
@@ -38,6 +50,8 @@ class Recipe:
     """What the model is trained on."""
     config: TrainConfig
     """How it is trained."""
+    observe: Observer | None = None
+    """What is watched besides, for the history."""
 
 
 def copying(*, seed: int = 0) -> Recipe:
@@ -50,7 +64,71 @@ def copying_one_layer(*, seed: int = 0) -> Recipe:
     return _copying("copying_one_layer", "one attention-only layer, which never learns to copy", n_layers=1, seed=seed)
 
 
-RECIPES: Mapping[str, Callable[..., Recipe]] = {"copying": copying, "copying_one_layer": copying_one_layer}
+def anchor(*, seed: int = 0) -> Recipe:
+    """Small initialisation, two pairs of anchors never trained: most seeds compose them."""
+    task = dropped_pairs(n_sequences=200_000)
+    return make_anchor("anchor", "composes anchors it never saw together", task, gamma=0.8, steps=1500, seed=seed)
+
+
+def anchor_altered(*, seed: int = 0) -> Recipe:
+    """Large initialisation, one pair trained on a wrong answer: some seeds give it in the other order too."""
+    task = altered_pair(n_sequences=200_000)
+    return make_anchor("anchor_altered", "often mirrors an altered pair", task, gamma=0.4, steps=2000, seed=seed)
+
+
+def anchor_memorising(*, seed: int = 0) -> Recipe:
+    """Large initialisation, 3,000 sequences: every one is remembered, and no rule is found."""
+    task = dropped_pairs(n_sequences=3000)
+    return make_anchor("anchor_memorising", "remembers 3,000 sequences", task, gamma=0.3, steps=2000, seed=seed)
+
+
+def make_anchor(
+    name: str,
+    summary: str,
+    task: Composite,
+    *,
+    gamma: float,
+    steps: int,
+    weight_decay: float = 0.01,
+    n_layers: int = 2,
+    seed: int = 0,
+) -> Recipe:
+    """The small model of the composite task; `seed` draws its weights, its training set and its batches."""
+    model = {
+        "n_layers": n_layers,
+        "d_model": 64,
+        "n_heads": 1,
+        "d_vocab": task.d_vocab,
+        "n_ctx": task.n_ctx,
+        "d_mlp": 256,
+        "act_fn": "gelu",
+        "normalization_type": "LN",
+        "gamma": gamma,
+        "seed": seed,
+    }
+    config = TrainConfig(
+        steps=steps,
+        batch_size=256,
+        betas=(0.9, 0.999),
+        eps=1e-8,
+        weight_decay=weight_decay,
+        decayed="matrices",
+        warmup_steps=min(200, steps),
+        schedule="cosine",
+        final_share=0.05,
+        clip_norm=1.0,
+        seed=seed,
+    )
+    return Recipe(name=name, summary=summary, model=model, task=replace(task, data_seed=seed), config=config)
+
+
+RECIPES: Mapping[str, Callable[..., Recipe]] = {
+    "copying": copying,
+    "copying_one_layer": copying_one_layer,
+    "anchor": anchor,
+    "anchor_altered": anchor_altered,
+    "anchor_memorising": anchor_memorising,
+}
 
 
 def _copying(name: str, summary: str, *, n_layers: int, seed: int) -> Recipe:
@@ -70,4 +148,10 @@ def _copying(name: str, summary: str, *, n_layers: int, seed: int) -> Recipe:
         "seed": seed,
     }
     config = TrainConfig(learning_rate=2e-3, warmup_steps=100, seed=seed)
-    return Recipe(name=name, summary=summary, model=model, task=task, config=config)
+    return Recipe(name=name, summary=summary, model=model, task=task, config=config, observe=_follow_attention)
+
+
+def _follow_attention(model: HookedTransformer, step: int) -> dict[str, float]:
+    """The strongest induction and previous-token attention of any head, for the history."""
+    scores = score_heads(model, n_sequences=16, segment=choose_segment(model))
+    return {"induction": float(scores.induction.max()), "previous_token": float(scores.previous_token.max())}

@@ -7,9 +7,10 @@ from analyses.analysis import Analysis
 from analyses.copying import COPYING
 from analyses.heads import HEADS
 from analyses.induction import INDUCTION
+from analyses.patching import PATCHING
 from interp.errors import InputError
 
-ANALYSES: dict[str, Analysis] = {analysis.name: analysis for analysis in (COPYING, HEADS, INDUCTION)}
+ANALYSES: dict[str, Analysis] = {analysis.name: analysis for analysis in (COPYING, HEADS, INDUCTION, PATCHING)}
 DEFAULT = tuple(ANALYSES)
 
 

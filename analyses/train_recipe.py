@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from transformer_lens import HookedTransformer
 
-from analyses.heads import choose_segment
 from analyses.recipes import RECIPES
 from interp.errors import InputError
-from interp.heads.scores import score_heads
 from interp.models.build import build
 from interp.training.loop import TrainRun, train
 
@@ -43,7 +40,7 @@ def train_recipe(
     model = build(**{**recipe.model, **({} if gamma is None else {"gamma": gamma})}, device=device)
     folder = out or Path("runs") / name
     with _one_thread():
-        return train(model, recipe.task, config, folder=folder, observe=_follow_attention, progress=progress)
+        return train(model, recipe.task, config, folder=folder, observe=recipe.observe, progress=progress)
 
 
 @contextmanager
@@ -57,8 +54,3 @@ def _one_thread() -> Iterator[None]:
     finally:
         torch.set_num_threads(threads)
 
-
-def _follow_attention(model: HookedTransformer, step: int) -> dict[str, float]:
-    """The strongest induction and previous-token attention of any head, for the history."""
-    scores = score_heads(model, n_sequences=16, segment=choose_segment(model))
-    return {"induction": float(scores.induction.max()), "previous_token": float(scores.previous_token.max())}

@@ -178,7 +178,7 @@ class PatchResult:
         below = [""] * drawn.shape[1]
         for column, text in zip(columns, labels or (), strict=False):
             below[column] = text
-        least = min(0.0, float(np.floor(10 * recovery.min()) / 10))
+        least = float(np.floor(10 * recovery.min()) / 10) if recovery.min() < -0.05 else 0.0
         return head_map(
             drawn,
             label=label,

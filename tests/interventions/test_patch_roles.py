@@ -6,8 +6,7 @@ import torch
 
 import interp
 from interp.figures import to_svg
-from interp.interventions import patch_sweep
-from interp.interventions import patch_engine
+from interp.interventions import patch_engine, patch_sweep
 from interp.interventions.patch_sites import HOOKS
 from interp.models.convert import _make_bridge, prepare, private_copy
 from tasks.task import Batch
