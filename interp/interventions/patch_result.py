@@ -178,16 +178,16 @@ class PatchResult:
         below = [""] * drawn.shape[1]
         for column, text in zip(columns, labels or (), strict=False):
             below[column] = text
-        least = float(np.floor(10 * recovery.min()) / 10) if recovery.min() < -0.05 else 0.0
+        most, note = scale_recovery(recovery)
         return head_map(
             drawn,
-            label=label,
+            label=label + note,
             top=list(dict.fromkeys(self._cell_of(place) for place in self.top(3))),
             title=f"Patching {self.site}, {self.direction}",
             columns="head" if self.heads is not None else "position" if self._entries else "all positions",
             column_names=self.position_labels if entries else None,
             column_labels=below if labels is not None else None,
-            vmin=max(least, -1.0),
+            vmax=most,
         )
 
     @property
@@ -228,3 +228,10 @@ class PatchResult:
             f"{self.clean.mean():.2f} clean, {self.corrupted.mean():.2f} corrupted; strongest {where}: recovery "
             f"{self.recovery[at]:.2f} [{low:.2f}, {high:.2f}], p = {self.p_values[at]:.3f}; n={len(self.values)} examples)"
         )
+
+
+def scale_recovery(recovery: Float[np.ndarray, "*cell"]) -> tuple[float, str]:
+    """Where a map's darkest colour lies, and what its label says of cells below 0, which are drawn as 0."""
+    least, most = float(recovery.min()), float(recovery.max())
+    note = f", least {least:.2f}" if least < -0.05 else ""
+    return (1.0 if most > 0.6 else max(0.1, float(np.ceil(10 * most) / 10))), note

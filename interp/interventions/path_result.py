@@ -12,7 +12,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from interp.errors import InputError
-from interp.interventions.patch_result import Direction
+from interp.interventions.patch_result import Direction, scale_recovery
 from interp.interventions.path_engine import MlpPaths
 from interp.interventions.paths import Receiver, Sender, members
 from interp.models.provenance import Provenance
@@ -132,13 +132,13 @@ class PathPatchResult:
             raise InputError("The map has a cell for each head, but a sender is an MLP or a set; use `to_frame()`.")
         drawn = np.full((max(layer for layer, _ in heads) + 1, max(head for _, head in heads) + 1), np.nan)
         drawn[tuple(np.array(heads).T)] = self.recovery
-        least = min(0.0, float(np.floor(10 * self.recovery.min()) / 10))
+        most, note = scale_recovery(self.recovery)
         return head_map(
             drawn,
-            label=f"recovery of the {self.metric} through paths into {name_receivers(self.receivers)}",
+            label=f"recovery of the {self.metric} through paths into {name_receivers(self.receivers)}{note}",
             top=self.top(3),  # type: ignore[arg-type]
             title=f"Patching paths, {self.direction}",
-            vmin=max(least, -1.0),
+            vmax=most,
         )
 
     @property
