@@ -33,8 +33,10 @@ _HOMES = {
     "PathPatchResult": "interp.interventions.path_result",
     "Projection": "interp.interventions.project",
     "Provenance": "interp.models.provenance",
+    "Representation": "interp.solutions.representation",
     "Solution": "interp.solutions.classify",
     "TargetCosine": "interp.complexity.representation",
+    "Thresholds": "interp.solutions.thresholds",
     "TrainConfig": "interp.training.config",
     "ValueOrder": "interp.complexity.representation",
     "WeightNorms": "interp.complexity.norms",
@@ -60,6 +62,7 @@ _HOMES = {
     "measure_mechanism": "interp.solutions.mechanism",
     "measure_norms": "interp.complexity.norms",
     "measure_over_training": "interp.complexity.over_training",
+    "measure_representation": "interp.solutions.representation",
     "order_of_values": "interp.complexity.representation",
     "patch": "interp.interventions.patch",
     "patch_paths": "interp.interventions.path_patch",
@@ -153,6 +156,9 @@ if TYPE_CHECKING:
     from interp.solutions.classify import classify_solution as classify_solution
     from interp.solutions.mechanism import Mechanism as Mechanism
     from interp.solutions.mechanism import measure_mechanism as measure_mechanism
+    from interp.solutions.representation import Representation as Representation
+    from interp.solutions.representation import measure_representation as measure_representation
+    from interp.solutions.thresholds import Thresholds as Thresholds
     from interp.training.config import TrainConfig as TrainConfig
     from interp.training.loop import train as train
     from interp.training.many import train_many as train_many

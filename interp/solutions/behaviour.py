@@ -19,8 +19,9 @@ pairs that were never trained (Zhang et al. 2024, arXiv 2405.05409; 2025, arXiv 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from html import escape
 from itertools import product
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -31,30 +32,17 @@ from torch import Tensor
 from interp.errors import InputError
 from interp.models.batching import choose_batch_size, for_each_batch
 from interp.models.forward import logits_at
+from interp.solutions.circuits import check_fits
+from interp.solutions.thresholds import Thresholds
 from interp.statistics import bootstrap_interval
 from tasks.anchor.composite import Composite
 from tasks.anchor.scores import DeviationHistogram, commutativity, deviation_histogram
 from tasks.task import Batch
 
+if TYPE_CHECKING:
+    from interp.figures.style import Picture
+
 BehaviourLabel = Literal["reasoning", "symmetric", "memorising", "none"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Thresholds:
-    """Where one behaviour ends and the next begins; shares of sequences."""
-
-    fitted: float = 0.95
-    """Least accuracy on what was trained on; below it no solution was found."""
-    remembers: float = 0.5
-    """Largest accuracy on unseen keys of a model that memorises."""
-    generalises: float = 0.9
-    """Least accuracy on unseen keys of one that doesn't (arXiv 2405.05409)."""
-    reasons: float = 0.85
-    """Least share of held-out answers that are the composition."""
-    mirrors: float = 0.6
-    """Least share of held-out answers that follow the other order."""
-    spares: float = 0.15
-    """Largest share of held-out answers that follow the rule which the model is said not to use."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -85,14 +73,14 @@ class Behaviour:
     @property
     def label(self) -> BehaviourLabel:
         """The behaviour by the means."""
-        return _choose_label(self.means, self.thresholds)
+        return choose_label(self.means, self.thresholds)
 
     @property
     def settled(self) -> bool:
         """Whether the label stays the same anywhere within the scores' intervals."""
         names = [name for name in ("train", "id", "reasoning", "symmetric") if name in self.scores]
         corners = product(*(self.intervals[name] for name in names))
-        return {_choose_label(dict(zip(names, corner, strict=True)), self.thresholds) for corner in corners} == {
+        return {choose_label(dict(zip(names, corner, strict=True)), self.thresholds) for corner in corners} == {
             self.label
         }
 
@@ -100,6 +88,15 @@ class Behaviour:
         """One row a score: `score`, `value`, `low`, `high`, `n`."""
         rows = [(name, self.means[name], *self.intervals[name], len(values)) for name, values in self.scores.items()]
         return pd.DataFrame(rows, columns=["score", "value", "low", "high", "n"])
+
+    def figure(self) -> "Picture":
+        """What is answered on held-out pairs instead: the commonest prediction - key, each with its meaning."""
+        from interp.figures.solutions import deviations_picture
+
+        return deviations_picture(self.deviations, title=f"Behaviour: {self.label}", seed=self.seed)
+
+    def _repr_html_(self) -> str:
+        return f"<p><code>{escape(repr(self))}</code></p>{self.figure()._repr_html_()}"
 
     def __repr__(self) -> str:
         told = ", ".join(f"{name} {mean:.2f}" for name, mean in self.means.items())
@@ -113,9 +110,10 @@ def measure_behaviour(
 ) -> Behaviour:
     """Score `n` sequences of every split of `task`, and of its held-out pairs with their anchors swapped.
 
-    Raises `InputError` for a task without held-out pairs or without keys that are kept for the test: there the solutions
-    answer alike.
+    Raises `InputError` for a task without held-out pairs or without keys that are kept for the test, where the solutions
+    answer alike, and for a model too small for the task.
     """
+    check_fits(model, task)
     missing = {"id", "held_out"} - set(task.splits)
     if missing:
         raise InputError(
@@ -149,7 +147,8 @@ def last_logits(model: Any, batch: Batch) -> Float[Tensor, "batch 1 d_vocab"]:
     return torch.cat([found[start] for start in sorted(found)])[:, None]
 
 
-def _choose_label(means: Mapping[str, float], thresholds: Thresholds) -> BehaviourLabel:
+def choose_label(means: Mapping[str, float], thresholds: Thresholds) -> BehaviourLabel:
+    """The behaviour by the shares `train`, `id`, `reasoning` and, where it can be told from it, `symmetric`."""
     if means["train"] < thresholds.fitted:
         return "none"
     if means["id"] <= thresholds.remembers:

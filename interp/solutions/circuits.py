@@ -10,7 +10,8 @@ A circuit names edges (query role <- key role) of two stages, the last layer and
 
 The first and the last are those of Zhang et al. 2024 (arXiv 2405.05409, figure 3): the anchors act on the key each in its
 place, or are first brought together. A composition may also be done one anchor after the other, which is `serial`.
-`hybrid` has the edges of all three. A position always keeps the edge to itself.
+`hybrid` has the edges of all three. A position always keeps the edge to itself. In a model of more than two layers the
+first stage is every layer before the last.
 
 >>> CIRCUITS["symmetric"].last
 (('last', 'key'),)
@@ -19,17 +20,22 @@ place, or are first brought together. A composition may also be done one anchor 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from transformer_lens.hook_points import HookPoint
 
+from interp.errors import InputError
 from interp.interventions.hooks import HookFunction, add_hooks
-from interp.interventions.knock_out import KnockOutMode, choose_edit
+from interp.interventions.knock_out import choose_edit
 from interp.interventions.select import resolve_positions
+from tasks.anchor.composite import Composite
 from tasks.task import Batch
+
+CutMode = Literal["mask", "zero"]
+"""How edges are cut, as in `knock_out_attention`: before the softmax, so that the rest renormalises, or after it."""
 
 RoleEdge = tuple[str, str]
 """(query role, key role)."""
@@ -75,7 +81,7 @@ def find_edges(batch: Batch, edges: tuple[RoleEdge, ...]) -> Bool[Tensor, "batch
 
 @contextmanager
 def cut_edges(
-    model: Any, edges: Mapping[int, Bool[Tensor, "batch query_pos key_pos"]], *, mode: KnockOutMode
+    model: Any, edges: Mapping[int, Bool[Tensor, "batch query_pos key_pos"]], *, mode: CutMode
 ) -> Iterator[None]:
     """Cut `edges` of each layer, in all its heads; undone when the block ends. For the modes see `knock_out_attention`."""
     kind, replace = choose_edit(model, mode)
@@ -103,3 +109,47 @@ def spread_complement(model: Any, batch: Batch, circuit: Circuit) -> dict[int, B
     n_positions = batch.tokens.shape[1]
     others = torch.ones(len(batch.tokens), n_positions, n_positions, dtype=torch.bool).tril(-1)
     return {layer: others & ~kept[layer] if layer in kept else others for layer in range(model.cfg.n_layers)}
+
+
+def leave_last_free(task: Composite, *, split: str, n: int, seed: int) -> Batch:
+    """Up to `n` sequences of a split whose last token is noise: elsewhere one position would play two roles.
+
+    They are chosen from the task's own, so that sequences of a fixed training set stay those that were trained on.
+    """
+    batch = task.sample(2 * n, split=split, seed=seed)
+    anchors = [position for role, position in batch.roles.items() if role.startswith("anchor")]
+    free = (torch.cat([*anchors, batch.roles["key"]], dim=1) < batch.tokens.shape[1] - 1).all(dim=1)
+    if not free.any():
+        raise InputError(
+            f"In every sequence of {task.name!r} the last token is the key or an anchor, so that one position has two "
+            "roles; give key_positions that leave a noise token behind the anchors."
+        )
+    return batch.take(free.nonzero()[:n, 0])
+
+
+def check_circuit_task(model: Any, task: Composite, *, mode: str) -> None:
+    """Raise `InputError` where the circuits have no meaning."""
+    if mode not in get_args(CutMode):
+        raise InputError(f"mode={mode!r} isn't known here; use one of {', '.join(get_args(CutMode))}.")
+    if model.cfg.n_layers < 2:
+        raise InputError("A circuit of two stages needs at least two layers, but this model has one.")
+    if task.group_size != 2:
+        raise InputError(
+            f"The circuits are those of two anchors, but {task.name!r} has {task.group_size} in a sequence."
+        )
+    if task.key_offset >= 0:
+        raise InputError(
+            f"In {task.name!r} the key stands behind its anchors (key_offset={task.key_offset}), where no anchor can read "
+            "it; the circuits are those of a key before its anchors, so give a negative key_offset."
+        )
+    if len(task.trained_pairs) < 2:
+        raise InputError(f"{task.name!r} trains a single pair, so there are no other anchors to compare with.")
+
+
+def check_fits(model: Any, task: Composite) -> None:
+    """Raise `InputError` where the model can't read the task's sequences."""
+    if model.cfg.d_vocab < task.d_vocab or model.cfg.n_ctx < task.n_ctx:
+        raise InputError(
+            f"{task.name!r} has {task.d_vocab} tokens and sequences of {task.n_ctx}, but the model has d_vocab="
+            f"{model.cfg.d_vocab} and n_ctx={model.cfg.n_ctx}; give the model that was trained on this task."
+        )

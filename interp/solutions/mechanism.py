@@ -1,18 +1,25 @@
 """By which circuit a model answers a composite task: what breaks when it is cut, and what suffices when it is kept alone.
 
 Every cut of edges between roles is compared with random edges of the same layers that carry the same attention, every
-circuit kept alone with as many random edges. With a the accuracy on trained sequences,
+circuit kept alone with as many random edges (see `cutting`). With a the accuracy on trained sequences,
 
-    sufficient: a(circuit kept alone) >= 0.8 a(uncut),   needed: a(circuit cut) <= 0.5 a(uncut) and below every control
+    sufficient: a(circuit kept alone) >= 0.8 a(uncut), and above every control
+    needed:     a(circuit cut) <= 0.5 a(uncut), and below every control that is fair
+
+A control is fair where it carries at least 0.9 of the attention of the edges that are cut, in each layer. In the last layer
+only one query counts; where most of its attention is cut there are no other edges to match it, and the first half of
+the rule decides alone.
 
 | mechanism | what is sufficient |
 |---|---|
-| `parallel`, `serial`, `symmetric` | that circuit, and it alone (see `circuits`) |
-| `hybrid` | several of them, or only all their edges together |
+| `parallel`, `serial`, `symmetric` | that circuit, it alone, and it is needed (see `circuits`) |
+| `hybrid` | several of them, one that isn't needed, or only all their edges together |
 | `distributed` | none: tokens without a role take part |
+| `none` | the uncut accuracy is below 0.5, so that there is nothing to explain |
 
 `followed` is a test of its own: the state of the last token after each layer is replaced by that of a sequence with the
 same key and noise but other anchors. Where the anchors are brought to the last token first, the answer follows early.
+The circuits are those of Zhang et al. 2024 (arXiv 2405.05409, figure 3) and the serial one.
 
 >>> from interp.models.build import build
 >>> from tasks.anchor.designs import dropped_pairs
@@ -22,27 +29,35 @@ same key and noise but other anchors. Where the anchors are brought to the last 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from html import escape
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
-from transformer_lens.hook_points import HookPoint
 
 from interp.errors import InputError
-from interp.interventions.edge_controls import draw_edges
-from interp.interventions.hooks import add_hooks
-from interp.interventions.knock_out import KnockOutMode
-from interp.interventions.patch import patch
-from interp.interventions.role_edges import find_live_edges
-from interp.solutions.circuits import CIRCUITS, Circuit, cut_edges, spread_circuit, spread_complement
+from interp.solutions.circuits import (
+    CIRCUITS,
+    Circuit,
+    CutMode,
+    check_circuit_task,
+    check_fits,
+    leave_last_free,
+    spread_circuit,
+    spread_complement,
+)
+from interp.solutions.cutting import CutRuns, Edges
+from interp.solutions.following import follow_anchors
+from interp.solutions.thresholds import Thresholds
 from interp.statistics import bootstrap_interval, permutation_p_value
 from tasks.anchor.composite import Composite
-from tasks.seeding import derive_generator, derive_seed
-from tasks.task import Batch
+
+if TYPE_CHECKING:
+    from interp.figures.style import Picture
 
 MechanismLabel = Literal["parallel", "serial", "symmetric", "hybrid", "distributed", "none"]
 
@@ -55,7 +70,7 @@ CUTS: Mapping[str, Circuit] = {
 }
 """The cuts of single stages, in which the circuits differ."""
 
-SUFFICIENT, NEEDED = 0.8, 0.5
+_SINGLE: tuple[Literal["parallel", "serial", "symmetric"], ...] = ("parallel", "serial", "symmetric")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -64,84 +79,110 @@ class Mechanism:
 
     split: str
     """Which sequences: `train`, `id`, `held_out` or `altered`."""
-    mode: KnockOutMode
+    mode: CutMode
     """How edges are cut."""
     uncut: Float[np.ndarray, "sequence"]
     """1 where the answer is the target."""
     cut: Mapping[str, Float[np.ndarray, "sequence"]]
     """The same with the edges of each entry of `CUTS` and of `CIRCUITS` cut."""
+    cut_mass: Mapping[str, Float[np.ndarray, "layer"]]
+    """Attention on those edges in each layer, summed over heads and queries, a mean over sequences."""
     cut_control: Mapping[str, Float[np.ndarray, "draw"]]
     """Accuracy with random edges cut that carry the same attention in the same layers."""
+    control_mass: Mapping[str, Float[np.ndarray, "draw layer"]]
+    """Attention that the random edges do carry: less than `cut_mass` where there are no others to match it."""
     kept: Mapping[str, Float[np.ndarray, "sequence"]]
     """Only each circuit of `CIRCUITS` kept."""
     kept_control: Mapping[str, Float[np.ndarray, "draw"]]
     """Accuracy with as many random edges kept instead."""
     followed: Float[np.ndarray, "other layer"]
     """1 where the answer follows other anchors, once the last token's state after a layer is theirs."""
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    """What the label rests on."""
     seed: int
     """Seed of the sequences, of the controls and of the bootstrap."""
 
     def is_sufficient(self, circuit: str) -> bool:
         """Whether the circuit alone keeps most of the accuracy, and more than random edges do."""
         kept = self.kept[circuit].mean()
-        return bool(kept >= SUFFICIENT * self.uncut.mean() and kept > self.kept_control[circuit].max())
+        enough = kept >= self.thresholds.sufficient * self.uncut.mean()
+        return bool(enough and kept > self.kept_control[circuit].max())
 
     def is_needed(self, edges: str) -> bool:
-        """Whether cutting these edges costs half of the accuracy or more, and more than random edges do."""
+        """Whether cutting these edges costs half of the accuracy or more, and more than their control, if it is fair."""
         left = self.cut[edges].mean()
-        return bool(left <= NEEDED * self.uncut.mean() and left < self.cut_control[edges].min())
+        costs = left <= self.thresholds.needed * self.uncut.mean()
+        return bool(costs and (left < self.cut_control[edges].min() or not self.is_matched(edges)))
+
+    def is_matched(self, edges: str) -> bool:
+        """Whether the random edges carry nearly the attention of these edges, in every layer."""
+        return bool((self.control_mass[edges].mean(axis=0) >= self.thresholds.matched * self.cut_mass[edges]).all())
 
     @property
     def label(self) -> MechanismLabel:
-        """The circuit that suffices; `none` where there is next to no accuracy to explain."""
-        if self.uncut.mean() < NEEDED:
+        """The circuit that suffices and is needed; `none` where there is too little accuracy to explain."""
+        if self.uncut.mean() < self.thresholds.answers:
             return "none"
-        single: tuple[MechanismLabel, ...] = ("parallel", "serial", "symmetric")
-        found = [name for name in single if self.is_sufficient(name)]
+        found = [name for name in _SINGLE if self.is_sufficient(name)]
         if len(found) == 1 and self.is_needed(found[0]):
             return found[0]
         return "hybrid" if found or self.is_sufficient("hybrid") else "distributed"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an intervention: accuracy with its interval, the control's mean and range, p and n."""
-        rows = [self._row("uncut", "", self.uncut, None, "greater")]
-        rows += [self._row("cut", name, values, self.cut_control[name], "less") for name, values in self.cut.items()]
-        rows += [
-            self._row("kept alone", name, values, self.kept_control[name], "greater")
-            for name, values in self.kept.items()
-        ]
-        rows += [
-            self._row("other anchors", f"last token after layer {layer}", values, None, "greater")
-            for layer, values in enumerate(self.followed.T)
-        ]
+        """One row an intervention: accuracy with its interval, the control's mean and range, p, n, and attention cut.
+
+        `verdict` is `needed` or `sufficient` where these edges are. `mass` and `control_mass` are sums over layers.
+        """
+        rows = [self._row("uncut", "", self.uncut)]
+        for name, values in self.cut.items():
+            masses = {"mass": self.cut_mass[name].sum(), "control_mass": self.control_mass[name].sum(axis=1).mean()}
+            verdict = "needed" if self.is_needed(name) else ""
+            rows.append(self._row("cut", name, values, self.cut_control[name], side=-1, verdict=verdict) | masses)
+        for name, values in self.kept.items():
+            verdict = "sufficient" if self.is_sufficient(name) else ""
+            rows.append(self._row("kept alone", name, values, self.kept_control[name], verdict=verdict))
+        for layer, values in enumerate(self.followed.T):
+            rows.append(self._row("other anchors", f"last token after layer {layer}", values))
         return pd.DataFrame(rows)
+
+    def figure(self) -> "Picture":
+        """Accuracy after each cut and of each circuit kept alone, beside the random edges."""
+        from interp.figures.solutions import mechanism_picture
+
+        return mechanism_picture(self.to_frame(), self.cut_control, self.kept_control, title=self._title())
 
     def _row(
         self,
         kind: str,
         edges: str,
         values: Float[np.ndarray, "sequence"],
-        draws: Float[np.ndarray, "draw"] | None,
-        side: Literal["less", "greater"],
+        draws: Float[np.ndarray, "draw"] | None = None,
+        *,
+        side: Literal[1, -1] = 1,
+        verdict: str = "",
     ) -> dict[str, Any]:
+        accuracy = float(values.mean())
         low, high = bootstrap_interval(values, seed=self.seed)
-        sign = 1 if side == "greater" else -1
-        return {
-            "intervention": kind,
-            "edges": edges,
-            "accuracy": float(values.mean()),
-            "low": float(low),
-            "high": float(high),
-            "control": np.nan if draws is None else float(draws.mean()),
-            "control_low": np.nan if draws is None else float(draws.min()),
-            "control_high": np.nan if draws is None else float(draws.max()),
-            "p": np.nan if draws is None else permutation_p_value(sign * float(values.mean()), sign * draws),
-            "n": len(values),
-        }
+        row: dict[str, Any] = {"intervention": kind, "edges": edges, "verdict": verdict, "accuracy": accuracy}
+        row |= {"low": float(low), "high": float(high), "n": len(values)}
+        if draws is not None:
+            row |= {"control": draws.mean(), "control_low": draws.min(), "control_high": draws.max()}
+            row |= {"p": permutation_p_value(side * accuracy, side * draws)}
+        return row
+
+    def _title(self) -> str:
+        how = {"mask": "edges cut before the softmax", "zero": "edges cut after the softmax"}[self.mode]
+        return f"Mechanism: {self.label} ({how})"
+
+    def _repr_html_(self) -> str:
+        return f"<p><code>{escape(repr(self))}</code></p>{self.figure()._repr_html_()}"
 
     def __repr__(self) -> str:
         kept = ", ".join(f"{name} {values.mean():.2f}" for name, values in self.kept.items())
-        return f"Mechanism({self.label}: accuracy {self.uncut.mean():.2f}; kept alone {kept}; n={len(self.uncut)})"
+        return (
+            f"Mechanism({self.label}, mode {self.mode}: accuracy {self.uncut.mean():.2f}; kept alone {kept}; "
+            f"n={len(self.uncut)})"
+        )
 
 
 @torch.no_grad()
@@ -150,117 +191,53 @@ def measure_mechanism(
     task: Composite,
     *,
     split: str = "train",
-    mode: KnockOutMode = "mask",
+    mode: CutMode = "mask",
     n: int = 500,
     n_controls: int = 20,
+    thresholds: Thresholds | None = None,
     seed: int = 0,
 ) -> Mechanism:
     """Cut and keep the circuits on sequences of `split` whose last token is none of the anchors, at most `n` of them.
 
-    Raises `InputError` for a model of one layer, in which no state can be read that another layer wrote.
+    `followed` compares trained pairs with each other, on keys of the training and noise of its own.
+
+    Raises `InputError` for a model of one layer, in which no state can be read that another layer wrote, a model too
+    small for the task, a task of other than two anchors or with the key behind them, a mode other than `mask` and
+    `zero`, and no control.
     """
-    if model.cfg.n_layers < 2:
-        raise InputError("A circuit of two stages needs at least two layers, but this model has one.")
-    batch = _leave_last_free(task.sample(2 * n, split=split, seed=seed)).take(slice(n))
-    run = _Cuts(model, batch, mode=mode, n_controls=n_controls, seed=seed)
-    named = {**CUTS, **CIRCUITS}
-    cuts = {name: spread_circuit(model, batch, circuit) for name, circuit in named.items()}
+    check_circuit_task(model, task, mode=mode)
+    check_fits(model, task)
+    if n_controls < 1:
+        raise InputError(f"n_controls={n_controls} leaves an effect without anything to compare; give at least 1.")
+    batch = leave_last_free(task, split=split, n=n, seed=seed)
+    runs = CutRuns(model, batch, mode=mode, n_controls=n_controls, seed=seed)
+    cuts = {name: spread_circuit(model, batch, circuit) for name, circuit in {**CUTS, **CIRCUITS}.items()}
     keeps = {name: spread_complement(model, batch, circuit) for name, circuit in CIRCUITS.items()}
+    cut, cut_control, control_mass, kept, kept_control = {}, {}, {}, {}, {}
+    for name, edges in cuts.items():
+        draws = _list_draws(runs.draw_cuts(name, edges))
+        cut[name] = runs.answer([edges])[0]
+        cut_control[name] = runs.answer(draws).mean(axis=1)
+        control_mass[name] = np.stack([runs.weigh(draw) for draw in draws])
+    for name, edges in keeps.items():
+        kept[name] = runs.answer([edges])[0]
+        kept_control[name] = runs.answer(_list_draws(runs.draw_keeps(name, edges))).mean(axis=1)
     return Mechanism(
         split=split,
         mode=mode,
-        uncut=run.answer({}),
-        cut={name: run.answer(edges) for name, edges in cuts.items()},
-        cut_control={name: run.control_cut(name, edges) for name, edges in cuts.items()},
-        kept={name: run.answer(edges) for name, edges in keeps.items()},
-        kept_control={name: run.control_kept(name, edges) for name, edges in keeps.items()},
-        followed=_follow_anchors(model, task, n=n, seed=seed),
+        uncut=runs.answer([{}])[0],
+        cut=cut,
+        cut_mass={name: runs.weigh(edges) for name, edges in cuts.items()},
+        cut_control=cut_control,
+        control_mass=control_mass,
+        kept=kept,
+        kept_control=kept_control,
+        followed=follow_anchors(model, task, n=n, seed=seed),
+        thresholds=thresholds or Thresholds(),
         seed=seed,
     )
 
 
-class _Cuts:
-    """Runs one batch again and again, each time with other edges cut."""
-
-    def __init__(self, model: Any, batch: Batch, *, mode: KnockOutMode, n_controls: int, seed: int) -> None:
-        self.model, self.batch, self.mode, self.n_controls, self.seed = model, batch, mode, n_controls, seed
-        self.tokens, self.targets = batch.tokens.to(model.cfg.device), batch.targets[:, -1].to(model.cfg.device)
-        self.mass = self._read_attention()
-        self.legal = torch.ones(batch.tokens.shape[1], batch.tokens.shape[1], dtype=torch.bool).tril()
-
-    def answer(self, edges: Mapping[int, Bool[Tensor, "sequence query key"]]) -> Float[np.ndarray, "sequence"]:
-        with cut_edges(self.model, edges, mode=self.mode):
-            logits = self.model(self.tokens)[:, -1]
-        return (logits.argmax(-1) == self.targets).double().cpu().numpy()
-
-    def control_cut(
-        self, name: str, edges: Mapping[int, Bool[Tensor, "sequence query key"]]
-    ) -> Float[np.ndarray, "draw"]:
-        """Other edges of each layer that carry the same attention, drawn anew for every sequence."""
-        draws = {}
-        for layer, cut in edges.items():
-            live = find_live_edges(self.batch.scored, last_layer=layer == self.model.cfg.n_layers - 1)
-            pool = (live & self.legal & ~cut)[:, None]
-            target = (self.mass[layer] * cut).sum((-1, -2))[:, None]
-            generator = derive_generator(self.seed, "mass control", name, layer)
-            random = torch.rand(len(cut), 1, self.n_controls, cut[0].numel() + 1, generator=generator)
-            reach = self.legal.expand_as(cut) if self.mode == "mask" else None
-            draws[layer] = draw_edges(self.mass[layer], pool, target, random, reach=reach)[:, 0]
-        each = [{layer: drawn[:, i] for layer, drawn in draws.items()} for i in range(self.n_controls)]
-        return np.array([self.answer(edges).mean() for edges in each])
-
-    def control_kept(
-        self, name: str, edges: Mapping[int, Bool[Tensor, "sequence query key"]]
-    ) -> Float[np.ndarray, "draw"]:
-        """As many random edges kept in each layer, drawn anew for every sequence."""
-        before = self.legal.tril(-1)
-        accuracy = []
-        for draw in range(self.n_controls):
-            cut = {}
-            for layer, others in edges.items():
-                generator = derive_generator(self.seed, "kept control", name, layer, draw)
-                order = torch.rand(others.shape, generator=generator).where(before, 2).flatten(1)
-                n_kept = (before & ~others).flatten(1).sum(1)
-                cut[layer] = before & (order.argsort(1).argsort(1) >= n_kept[:, None]).view_as(others)
-            accuracy.append(self.answer(cut).mean())
-        return np.array(accuracy)
-
-    def _read_attention(self) -> dict[int, Float[Tensor, "sequence query key"]]:
-        """Attention of each layer, summed over its heads, on the CPU."""
-        found: dict[int, Tensor] = {}
-
-        def keep(layer: int) -> Any:
-            def store(pattern: Tensor, hook: HookPoint) -> None:
-                found[layer] = pattern.sum(dim=1).float().cpu()
-
-            return store
-
-        layers = range(self.model.cfg.n_layers)
-        with add_hooks(self.model, [(f"blocks.{layer}.attn.hook_pattern", keep(layer)) for layer in layers]):
-            self.model(self.tokens, return_type=None)
-        return found
-
-
-def _leave_last_free(batch: Batch) -> Batch:
-    """The rows whose last token is noise: elsewhere it would play two roles at once."""
-    anchors = [position for role, position in batch.roles.items() if role.startswith("anchor")]
-    free = (torch.cat([*anchors, batch.roles["key"]], dim=1) < batch.tokens.shape[1] - 1).all(dim=1)
-    return batch.take(free.nonzero()[:, 0])
-
-
-def _follow_anchors(model: Any, task: Composite, *, n: int, seed: int) -> Float[np.ndarray, "sequence layer"]:
-    """Patch the last token's state after each layer with that of other anchors; whose answer is it?"""
-    free, pairs = task.with_last_free(), list(task.trained_pairs)
-    seed = derive_seed(seed, "other anchors")
-    base = free.sample_pairs(n, pairs=pairs, seed=seed)
-    other = free.sample_pairs(n, pairs=pairs[5:] + pairs[:5], seed=seed)  # the same keys and noise
-    rows = (base.targets[:, -1] != other.targets[:, -1]).nonzero()[:, 0]
-    base, other = base.take(rows), other.take(rows)
-    target = other.targets[:, -1].to(model.cfg.device)
-
-    def follows(logits: Tensor) -> Tensor:
-        return (logits.argmax(-1) == target).double()
-
-    patched = patch(model, other.tokens, base.tokens, follows, site="resid_post", positions=["last"], batch=base)
-    values: np.ndarray = patched.values  # noqa: PD011 - no DataFrame
-    return values[..., 0]
+def _list_draws(draws: Mapping[int, Tensor]) -> list[Edges]:
+    n_draws = len(next(iter(draws.values())))
+    return [{layer: drawn[draw] for layer, drawn in draws.items()} for draw in range(n_draws)]
