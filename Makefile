@@ -18,7 +18,7 @@ typecheck: .venv/installed-test
 	$(BIN)/mypy
 
 unit: .venv/installed-test
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 notebooks: .venv/installed-test
 	$(BIN)/python -m pytest --nbmake --nbmake-timeout=600 -p no:cacheprovider -o testpaths= -o addopts= docs/notebooks
