@@ -7,7 +7,20 @@ DISTRIBUTION = "interp-toolkit"
 """Marks this package as ours: `interp` compares it, since other projects also have a package called `analyses`."""
 
 _MODULES = frozenset(
-    {"analysis", "copying", "heads", "induction", "patching", "recipes", "registry", "report", "report_models", "runner"}
+    {
+        "analysis",
+        "copying",
+        "heads",
+        "induction",
+        "patching",
+        "patching_removal",
+        "recipes",
+        "registry",
+        "report",
+        "report_models",
+        "runner",
+        "solutions",
+    }
 )
 
 

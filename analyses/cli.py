@@ -118,7 +118,7 @@ def heads(
 
 @app.command()
 def train(
-    recipe: Annotated[str, typer.Argument(help="copying, or copying_one_layer.")],
+    recipe: Annotated[str, typer.Argument(help="A recipe's name, such as copying or anchor.")],
     out: Out = None,
     steps: Annotated[int | None, typer.Option(help="Number of updates; the recipe's when not given.")] = None,
     gamma: Annotated[float | None, typer.Option(help="Initial weights have std = d_in ** -gamma.")] = None,
@@ -133,6 +133,50 @@ def train(
 
     run = train_recipe(recipe, out=out, steps=steps, gamma=gamma, weight_decay=weight_decay, seed=seed, device=device)
     print_training(run, as_json=as_json)
+
+
+@app.command()
+def solutions(
+    recipe: Annotated[str | None, typer.Option(help="A grid by name: small, paper_b or paper_c.")] = None,
+    gamma: Annotated[str | None, typer.Option(help="Exponents of the initialisation, separated by commas.")] = None,
+    weight_decay: Annotated[str | None, typer.Option(help="AdamW's decays, separated by commas.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Seeds of each setting; the recipe's, or 3.")] = None,
+    depth: Annotated[str | None, typer.Option(help="Numbers of layers, separated by commas; 2 when not given.")] = None,
+    design: Annotated[
+        str | None, typer.Option(help="dropped, altered, or both with a comma; dropped when not given.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Updates of each model; 1,500 when not given.")] = None,
+    out: Out = None,
+    shard: Annotated[
+        str, typer.Option(help="i/n: every n-th model from the i-th on; shards can share a folder.")
+    ] = "1/1",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the models and estimate the time, on one of them.")
+    ] = False,
+    device: Device = None,
+    as_json: Json = False,
+) -> None:
+    """Train a grid of small models and say which of them reason, use a symmetry, or memorise."""
+    from analyses.show import print_estimate, print_results
+    from analyses.solutions.command import solve
+
+    done = solve(
+        recipe=recipe,
+        gamma=gamma,
+        weight_decay=weight_decay,
+        seeds=seeds,
+        depth=depth,
+        design=design,
+        steps=steps,
+        out=out,
+        shard=shard,
+        device=device,
+        dry_run=dry_run,
+    )
+    if isinstance(done, Path):
+        print_results(done, as_json=as_json)
+    else:
+        print_estimate(done, as_json=as_json)
 
 
 @app.command()

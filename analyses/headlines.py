@@ -41,6 +41,7 @@ def pick_headlines(frame: pd.DataFrame) -> list[Headline]:
     for model in frame["model"].dropna().unique():
         rows = frame[frame["model"] == model]
         found += [*_copying(model, rows), *_heads(model, rows), *_induction(model, rows), *_patching(model, rows)]
+        found += _solutions(model, rows)
     return found
 
 
@@ -98,6 +99,23 @@ def _patching(model: str, rows: pd.DataFrame) -> Iterator[Headline]:
         yield _headline(model, "that share beyond random heads", row, patched.iloc[:0])
     for _, row in patched[patched["metric"].str.startswith("p-value")].iterrows():
         yield _headline(model, "p-value of that share, over draws", row, patched.iloc[:0])
+
+
+def _solutions(model: str, rows: pd.DataFrame) -> Iterator[Headline]:
+    names = {
+        "behaviour: train": "right on what was trained",
+        "behaviour: id": "right on unseen keys",
+        "behaviour: reasoning": "composes pairs never trained",
+        "behaviour: symmetric": "mirrors pairs never trained",
+    }
+    circuits = [f"mechanism: kept alone · {circuit}" for circuit in ("parallel", "serial", "symmetric")]
+    names |= {metric: f"accuracy, {metric.partition(' · ')[2]} circuit kept alone" for metric in circuits}
+    names |= {"stable rank of W_Q": "stable rank of the first W_Q"}
+    found = rows[rows["analysis"] == "solutions"]
+    for metric, what in names.items():
+        named = found[found["metric"].eq(metric)]
+        for _, row in named[named["control"].isna()].iterrows():
+            yield _headline(model, what, row, named[named["control"].notna()])
 
 
 def _headline(model: str, what: str, row: pd.Series, controls: pd.DataFrame) -> Headline:

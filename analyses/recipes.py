@@ -21,37 +21,18 @@ To add a recipe, write a function of a seed and name it in `RECIPES`.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from transformer_lens import HookedTransformer
 
 from analyses.heads import choose_segment
+from analyses.language_recipes import addition, ontology, scan
+from analyses.recipe import Recipe
 from interp.heads.scores import score_heads
 from interp.training.config import TrainConfig
-from interp.training.trainee import Observer
 from tasks.anchor.composite import Composite
 from tasks.anchor.designs import altered_pair, dropped_pairs
 from tasks.copying import Copying
-from tasks.task import Task
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Recipe:
-    """Everything that determines a training run."""
-
-    name: str
-    """The name a user types."""
-    summary: str
-    """One line for a list of recipes."""
-    model: Mapping[str, Any]
-    """The arguments of `interp.build`."""
-    task: Task
-    """What the model is trained on."""
-    config: TrainConfig
-    """How it is trained."""
-    observe: Observer | None = None
-    """What is watched besides, for the history."""
 
 
 def copying(*, seed: int = 0) -> Recipe:
@@ -128,6 +109,9 @@ RECIPES: Mapping[str, Callable[..., Recipe]] = {
     "anchor": anchor,
     "anchor_altered": anchor_altered,
     "anchor_memorising": anchor_memorising,
+    "scan": scan,
+    "addition": addition,
+    "ontology": ontology,
 }
 
 

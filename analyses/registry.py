@@ -8,9 +8,12 @@ from analyses.copying import COPYING
 from analyses.heads import HEADS
 from analyses.induction import INDUCTION
 from analyses.patching import PATCHING
+from analyses.solutions.section import SOLUTIONS
 from interp.errors import InputError
 
-ANALYSES: dict[str, Analysis] = {analysis.name: analysis for analysis in (COPYING, HEADS, INDUCTION, PATCHING)}
+ANALYSES: dict[str, Analysis] = {
+    analysis.name: analysis for analysis in (COPYING, HEADS, INDUCTION, PATCHING, SOLUTIONS)
+}
 DEFAULT = tuple(ANALYSES)
 
 

@@ -52,9 +52,8 @@ def claim_folder(folder: Path, spec: dict[str, Any]) -> Store:
         return Store(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is there already and isn't a report's folder; give a new folder with --out.")
-    store = Store(folder)
-    write_file(marker, wanted.encode())
-    return store
+    write_file(marker, wanted.encode())  # first, so that a shard that starts now finds whose folder it is
+    return Store(folder)
 
 
 def run_asks(asks: Sequence[Ask], store: Store, *, options: Options, command: str, title: str) -> Path:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,9 @@ def print_results(folder: Path, *, as_json: bool) -> None:
         frame = pd.read_parquet(table)
     except (OSError, ValueError) as error:
         raise InputError(f"{table} can't be read ({error}); run the command that wrote it again.") from error
+    if _is_grid(folder):
+        print_shares(folder, as_json=as_json)
+        return
     headlines = pick_headlines(frame)
     files = {"report": str(folder / "report.html"), "results": str(table)}
     if as_json:
@@ -38,6 +42,74 @@ def print_results(folder: Path, *, as_json: bool) -> None:
         console.print(_table(model, [headline for headline in headlines if headline.model == model]))
     console.print(
         f"wrote  {files['report']}  (opens offline)\n       {files['results']}  ({len(frame):,} rows)", highlight=False
+    )
+
+
+def print_shares(folder: Path, *, as_json: bool) -> None:
+    """What the models of a grid found, setting by setting, and the grid's files."""
+    from analyses.solutions.shares import Share
+    from interp.records.store import Store
+
+    names = list(json.loads((folder / "settings.json").read_text()))
+    store = Store(folder, mode="read")
+    found = [store.read(key).about for key in sorted(store.keys())]
+    settings = []
+    for name in names:
+        here = [about for about in found if about["setting"] == name]
+        told: dict[str, Any] = {"setting": name, "models": len(here)}
+        for what in ("behaviour", "mechanism"):
+            counts = Counter(about[what] for about in here)
+            shares = {kind: Share(found=count, n=len(here)) for kind, count in counts.most_common()}
+            told[what] = {kind: {"models": share.found, "interval": share.interval} for kind, share in shares.items()}
+        settings.append(told)
+    files = {"report": str(folder / "report.html"), "results": str(folder / "results.parquet")}
+    if as_json:
+        _print_json({"settings": settings, "files": files})
+        return
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for column in ("setting", "models", "behaviour, share of seeds with its 95% interval", "mechanism"):
+        table.add_column(column, justify="right" if column == "models" else "left", overflow="fold")
+    for told in settings:
+        behaviour = ", ".join(
+            rf"{kind} {share['models']} \[{share['interval'][0]:.0%}, {share['interval'][1]:.0%}]"
+            for kind, share in told["behaviour"].items()
+        )
+        mechanism = ", ".join(f"{kind} {share['models']}" for kind, share in told["mechanism"].items())
+        table.add_row(told["setting"], str(told["models"]), behaviour or "–", mechanism or "–")
+    console = _console()
+    console.print(table)
+    console.print(f"wrote  {files['report']}  (opens offline)\n       {files['results']}", highlight=False)
+
+
+def print_estimate(estimate: Any, *, as_json: bool) -> None:
+    """The models of a grid, and how long those that aren't finished may take."""
+    if as_json:
+        _print_json(
+            {
+                "models": [cell.name for cell in estimate.cells],
+                "finished": estimate.finished,
+                "seconds": estimate.seconds,
+                "seconds_per_step": estimate.seconds_per_step,
+                "measured": estimate.measured,
+                "engine": estimate.engine,
+            }
+        )
+        return
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for column in ("model", "gamma", "decay", "layers", "steps", ""):
+        table.add_column(column, justify="left" if column in ("model", "") else "right", overflow="fold")
+    for i, cell in enumerate(estimate.cells):
+        state = "finished" if i < estimate.finished else ""
+        numbers = (f"{cell.gamma:g}", f"{cell.weight_decay:g}", str(cell.n_layers), f"{cell.setting.config.steps:,}")
+        table.add_row(cell.name, *numbers, state)
+    how = f"{estimate.processes} at a time" if estimate.engine == "processes" else "stacked in one computation"
+    console = _console()
+    console.print(table)
+    console.print(
+        f"{len(estimate.cells) - estimate.finished} models to train, {how}: about {max(1, round(estimate.seconds / 60))} min "
+        f"of training, at the {1000 * estimate.seconds_per_step:.0f} ms a step measured on {estimate.measured}; classifying "
+        "them comes on top.",
+        highlight=False,
     )
 
 
@@ -93,7 +165,7 @@ def print_training(run: Any, *, as_json: bool) -> None:
         _print_json({"history": json.loads(run.history.to_json(orient="records")), "folder": str(run.folder)})
         return
     shown = run.history.iloc[_spread(len(run.history), 12)]
-    shown = shown.drop(columns=[column for column in shown if column == "learning_rate" or "published" in column])
+    shown = shown.drop(columns=[column for column in shown if _is_detail(column)])
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in shown.columns:
         table.add_column(column.replace("_", " "), justify="right")
@@ -148,6 +220,22 @@ def _table(title: str, headlines: list[Headline]) -> Table:
             headline.control or "",
         )
     return table
+
+
+def _is_grid(folder: Path) -> bool:
+    """Whether `interp solutions` wrote it."""
+    try:
+        return bool(json.loads((folder / "run.json").read_text())["command"] == "solutions")
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _is_detail(column: str) -> bool:
+    """Columns of a history that a first look can do without; on trained pairs the rules of an anchor task coincide."""
+    rule = column.endswith(("_reasoning", "_symmetric")) and not column.startswith("held_out")
+    return (
+        column in ("learning_rate", "held_out_accuracy") or "published" in column or column.endswith("_other") or rule
+    )
 
 
 def _cell(column: Any, value: float) -> str:

@@ -32,9 +32,11 @@ def train_recipe(
         hint = f" Did you mean {close[0]}?" if close else ""
         raise InputError(f"There is no recipe {name!r}; there are {', '.join(RECIPES)}.{hint}")
     recipe = RECIPES[name](seed=seed)
+    steps = recipe.config.steps if steps is None else steps
     config = replace(
         recipe.config,
-        steps=recipe.config.steps if steps is None else steps,
+        steps=steps,
+        warmup_steps=min(recipe.config.warmup_steps, steps),
         weight_decay=recipe.config.weight_decay if weight_decay is None else weight_decay,
     )
     model = build(**{**recipe.model, **({} if gamma is None else {"gamma": gamma})}, device=device)
@@ -53,4 +55,3 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-

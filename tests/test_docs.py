@@ -9,7 +9,7 @@ import pytest
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(path.name for path in DOCS.glob("*.md"))
-MEASUREMENTS = ("heads", "confirm", "copying", "patching")
+MEASUREMENTS = ("heads", "confirm", "copying", "patching", "solutions")
 HEADINGS = ("The question", "Formula and paper", "Cost", "Example", "Control", "What can mislead")
 
 

@@ -23,6 +23,7 @@ from analyses.analysis import Outcome
 from analyses.solutions.grid import GridCell
 from interp import __version__
 from interp.complexity.measure import Complexity, measure_complexity
+from interp.complexity.parts import Part
 from interp.models.build import build
 from interp.models.provenance import get_provenance
 from interp.records.schema import Measurement
@@ -42,7 +43,11 @@ def run_cell(cell: GridCell, folder: Path, *, device: str | None = None) -> None
     """Train the cell's model in `folder/models/NAME`, classify it, and write the cell; a stopped training goes on."""
     start = time.perf_counter()
     run = train(
-        build_model(cell, device=device), cell.task, cell.setting.config, folder=model_folder(cell, folder), progress="off"
+        build_model(cell, device=device),
+        cell.task,
+        cell.setting.config,
+        folder=model_folder(cell, folder),
+        progress="off",
     )
     keep_cell(cell, run, folder, seconds=time.perf_counter() - start)
 
@@ -87,7 +92,7 @@ def keep_cell(cell: GridCell, run: TrainRun, folder: Path, *, seconds: float) ->
 def measure_solution(model: Any, task: Composite, *, n: int, n_controls: int, seed: int = 0) -> Outcome:
     """Behaviour, mechanism and weights of a trained model, as rows with their controls, arrays and labels."""
     solution = classify_solution(model, task, n=n, n_controls=n_controls, seed=seed)
-    parts = ("W_Q", "W_in") if model.cfg.d_mlp and not model.cfg.attn_only else ("W_Q",)
+    parts: tuple[Part, ...] = ("W_Q", "W_in") if model.cfg.d_mlp and not model.cfg.attn_only else ("W_Q",)
     complexity = measure_complexity(model, parts=parts, seed=seed)
     behaviour, mechanism = solution.behaviour, solution.mechanism
     arrays = {f"behaviour/{name}": values.astype(np.uint8) for name, values in behaviour.scores.items()}
@@ -104,6 +109,7 @@ def measure_solution(model: Any, task: Composite, *, n: int, n_controls: int, se
             "settled": behaviour.settled,
             "mechanism": mechanism.label,
             "agrees": solution.agrees,
+            "cuts_agree": solution.cuts_agree,
             "scores": behaviour.to_frame().set_index("score")[["value", "low", "high"]].to_dict("index"),
             "copies": deviations["name"].iloc[0] if len(deviations) else "",
             "copied_share": float(deviations["share"].iloc[0]) if len(deviations) else 0.0,
@@ -112,17 +118,18 @@ def measure_solution(model: Any, task: Composite, *, n: int, n_controls: int, se
 
 
 def _list_solution(solution: Solution, task: Composite) -> Iterator[Measurement]:
-    for row in solution.behaviour.to_frame().itertuples():
+    for score in _records(solution.behaviour.to_frame()):
         yield Measurement(
-            analysis="solutions", metric=f"behaviour: {row.score}", value=row.value, low=row.low, high=row.high, n=row.n,
-            task=task.name, note=f"behaviour {solution.behaviour.label}",
+            analysis="solutions", metric=f"behaviour: {score['score']}", value=score["value"], low=score["low"],
+            high=score["high"], n=score["n"], task=task.name, note=f"behaviour {solution.behaviour.label}",
         )  # fmt: skip
-    note = f"mechanism {solution.mechanism.label}"
-    for row in solution.mechanism.to_frame().to_dict("records"):
-        what = " · ".join(str(value) for value in row.values() if isinstance(value, str) and value)
-        shared: dict[str, Any] = {"analysis": "solutions", "metric": f"mechanism: {what}", "task": task.name, "note": note}
-        value = row["accuracy"] if "accuracy" in row else row["value"]
-        yield Measurement(value=value, low=row["low"], high=row["high"], n=row["n"], **shared)
+    for row in _records(solution.mechanism.to_frame()):
+        what = " · ".join(part for part in (row["intervention"], row["edges"]) if part)
+        shared: dict[str, Any] = {
+            "analysis": "solutions", "metric": f"mechanism: {what}", "task": task.name,
+            "note": f"mechanism {solution.mechanism.label}",
+        }  # fmt: skip
+        yield Measurement(value=row["accuracy"], low=row["low"], high=row["high"], n=row["n"], **shared)
         if not pd.isna(row["control"]):
             yield Measurement(
                 value=row["control"], low=row["control_low"], high=row["control_high"], control=RANDOM_EDGES, **shared
@@ -131,7 +138,7 @@ def _list_solution(solution: Solution, task: Composite) -> Iterator[Measurement]
 
 def _list_weights(complexity: Complexity, task: Composite) -> Iterator[Measurement]:
     frame = complexity.to_frame()
-    for row in frame[(frame["layer"] == 0) & frame["measure"].isin(list(_WEIGHTS))].to_dict("records"):
+    for row in _records(frame[(frame["layer"] == 0) & frame["measure"].isin(list(_WEIGHTS))]):
         shared: dict[str, Any] = {
             "analysis": "solutions", "metric": f"{_WEIGHTS[row['measure']]} of {row['part']}", "layer": 0, "task": task.name
         }  # fmt: skip
@@ -144,10 +151,14 @@ def _list_weights(complexity: Complexity, task: Composite) -> Iterator[Measureme
 
 def _list_history(history: pd.DataFrame, cell: GridCell) -> Iterator[Measurement]:
     shown = [name for name in _FOLLOWED if name in history]
-    for row in history.to_dict("records"):
+    for row in _records(history):
         for name in shown:
             if not pd.isna(row[name]):
                 yield Measurement(
                     analysis="solutions", metric=f"training: {name}", value=row[name], step=int(row["step"]),
                     n=cell.setting.config.eval_sequences, task=cell.task.name,
                 )  # fmt: skip
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]

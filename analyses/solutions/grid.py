@@ -20,7 +20,8 @@ from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any, Literal, get_args
 
-from analyses.recipes import Recipe, make_anchor
+from analyses.recipe import Recipe
+from analyses.recipes import make_anchor
 from interp import __version__
 from interp.errors import InputError
 from interp.records.store import Store
@@ -89,7 +90,7 @@ class Grid:
     """Settings, each trained with several seeds; `InputError` for one without cells or with a setting twice."""
 
     name: str
-    """What a user typed for it: a recipe's name, or `grid`."""
+    """What a user calls it: a recipe's name, or its axes."""
     settings: tuple[Recipe, ...]
     """The settings, in the order of the report."""
     seeds: int = 5
@@ -121,9 +122,10 @@ class Grid:
         )
 
     def describe(self) -> dict[str, Any]:
-        """As plain JSON, what makes two grids the same grid."""
-        settings = [{"name": setting.name, **describe_setting(setting)} for setting in self.settings]
-        return {"grid": self.name, "seeds": self.seeds, "n": self.n, "n_controls": self.n_controls, "settings": settings}
+        """As plain JSON, what makes two grids the same grid: short, since a refusal shows it."""
+        settings = {setting.name: describe_setting(setting) for setting in self.settings}
+        sizes = {"seeds": self.seeds, "n": self.n, "n_controls": self.n_controls}
+        return {"grid": self.name, **sizes, "settings": Store.key(settings=settings)[:12]}
 
 
 def make_grid(
@@ -169,7 +171,11 @@ def make_grid(
     )
     # Gamma is the slowest of the two that a diagram shows, so that a run that was stopped has whole columns.
     ordered = sorted(settings, key=lambda setting: gammas.index(setting.model["gamma"]))
-    return Grid(name="grid", settings=tuple(ordered), seeds=seeds)
+    axes_told = [f"{axis} {', '.join(f'{value:g}' for value in axes[axis][0])}" for axis in ("gamma", "weight decay")]
+    name = "; ".join(
+        [" and ".join(designs), *axes_told, f"{' and '.join(map(str, depths))} layers", f"{steps:,} steps"]
+    )
+    return Grid(name=name, settings=tuple(ordered), seeds=seeds)
 
 
 def design_task(design: Design) -> Composite:

@@ -15,7 +15,8 @@ from the fixed set with replacement. So shapes of diagrams can be compared, not 
 from collections.abc import Callable, Mapping
 from itertools import product
 
-from analyses.recipes import Recipe, make_anchor
+from analyses.recipe import Recipe
+from analyses.recipes import make_anchor
 from analyses.solutions.grid import N_SEQUENCES, Grid
 from interp.training.config import TrainConfig
 from tasks.anchor.composite import Composite

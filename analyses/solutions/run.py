@@ -4,6 +4,7 @@ Every finished cell is in the store and is never run again; a model that was bei
 checkpoint. So a run that was killed is started again with the same command, and shards of one grid can share a folder.
 """
 
+import json
 import os
 import threading
 import time
@@ -19,12 +20,15 @@ from tqdm import tqdm
 
 from analyses.runner import claim_folder
 from analyses.solutions.cells import build_model, keep_cell, model_folder, run_cell
-from analyses.solutions.grid import Grid, GridCell, take_shard
+from analyses.solutions.grid import Grid, GridCell, describe_setting, take_shard
 from analyses.solutions.page import write_grid_page
 from interp.errors import DivergedError
-from interp.records.store import Store
+from interp.records.store import Store, write_file
 from interp.training.many import train_many
 from interp.training.trainee import Trainee
+
+SETTINGS = "settings.json"
+"""All settings of a grid by name, in a file beside its records."""
 
 PROCESSES = 2
 """Cells at once on a CPU, with one thread each."""
@@ -65,6 +69,8 @@ def run_grid(
     """Run what isn't finished of the shard and write the report on all that is; returns the report's path."""
     cells = take_shard(grid.cells, shard)
     store = claim_folder(folder, {"command": "solutions", "device": device, **grid.describe()})
+    settings = {setting.name: describe_setting(setting) for setting in grid.settings}
+    write_file(folder / SETTINGS, json.dumps(settings, indent=1).encode())
     waiting = [cell for cell in cells if cell.key not in store]
     engine = choose_engine(device)
     failed: dict[str, str] = {}
@@ -174,9 +180,7 @@ def _run_stacked(
             yield cell, None
 
 
-def _run_alone(
-    cells: Sequence[GridCell], folder: Path, *, device: str | None
-) -> Iterator[tuple[GridCell, str | None]]:
+def _run_alone(cells: Sequence[GridCell], folder: Path, *, device: str | None) -> Iterator[tuple[GridCell, str | None]]:
     for cell in cells:
         try:
             run_cell(cell, folder, device=device)

@@ -43,7 +43,7 @@ def test_models_lists_smollm2_with_its_licence(run_interp):
         (["show", "./missing"], "holds no finished run"),
         (
             ["train", "copyng"],
-            "There is no recipe 'copyng'; there are copying, copying_one_layer. Did you mean copying?",
+            "There is no recipe 'copyng'; there are copying, copying_one_layer, anchor",
         ),
     ],
 )
