@@ -44,10 +44,14 @@ _row = partial(Measurement, analysis="patching", task="indirect-object sentences
 
 
 def draw_prompts(subject: Subject, options: Options, purpose: Literal["finding", "testing"]) -> IOIBatch:
-    """Sentences to find heads and positions on, or others to test the model and the heads that were found."""
-    n = {"finding": 8 if options.quick else 16, "testing": 2 * options.n_sequences}[purpose]
+    """Sentences to find heads and positions on, alike in length so that many are patched at once, or others to test the
+    model and the heads that were found."""
     bos = resolve_bos(subject.model, options.bos)
-    return IOI(subject.model.tokenizer).sample(n, seed=derive_seed(options.seed, "patching", purpose), bos=bos)
+    sample = partial(IOI(subject.model.tokenizer).sample, seed=derive_seed(options.seed, "patching", purpose), bos=bos)
+    if purpose == "testing":
+        return sample(2 * options.n_sequences)
+    n = 8 if options.quick else 16
+    return sample(6 * n).choose_alike(n)
 
 
 def _measure_behaviour(subject: Subject, options: Options, cells: Cells) -> Outcome:

@@ -71,16 +71,23 @@ class IOIBatch(Batch):
     def __len__(self) -> int:
         return len(self.texts)
 
-    def select(self, rows: slice) -> "IOIBatch":
+    def select(self, rows: slice | Sequence[int]) -> "IOIBatch":
         """Some of the prompts, padded as they were."""
+        chosen = list(range(len(self))[rows]) if isinstance(rows, slice) else list(rows)
         return IOIBatch(
-            **{name: getattr(self, name)[rows] for name in ("tokens", "targets", "trained", "scored", "io", "s")},
-            roles={name: positions[rows] for name, positions in self.roles.items()},
-            corrupted={name: tokens[rows] for name, tokens in self.corrupted.items()},
-            orders=self.orders[rows],
-            templates=self.templates[rows],
-            texts=self.texts[rows],
+            **{name: getattr(self, name)[chosen] for name in ("tokens", "targets", "trained", "scored", "io", "s")},
+            roles={name: positions[chosen] for name, positions in self.roles.items()},
+            corrupted={name: tokens[chosen] for name, tokens in self.corrupted.items()},
+            orders=tuple(self.orders[i] for i in chosen),
+            templates=self.templates[chosen],
+            texts=tuple(self.texts[i] for i in chosen),
         )
+
+    def choose_alike(self, n: int) -> "IOIBatch":
+        """`n` of the prompts, of the commonest lengths, in their order: prompts of one length can be patched together."""
+        lengths = self.roles["last"][:, 0]
+        common = lengths.bincount()[lengths] * (int(lengths.max()) + 1) + lengths  # by count, then by length
+        return self.select(sorted(common.argsort(descending=True, stable=True)[:n].tolist()))
 
 
 @dataclass(frozen=True, eq=False)

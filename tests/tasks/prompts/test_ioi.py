@@ -207,3 +207,13 @@ def test_smollm2_names_the_receiver(smollm2):
     assert scores["accuracy"].mean() > 0.9
     assert controls["accuracy"].mean() < 0.05
     assert 0.35 < controls["prefers_io"].mean() < 0.65
+
+
+def test_prompts_that_are_alike_have_the_commonest_lengths_and_stay_in_order(smollm2):
+    prompts = IOI(smollm2.tokenizer).sample(60, seed=3)
+    lengths = prompts.roles["last"][:, 0].tolist()
+    commonest = max(lengths.count(length) for length in lengths)
+    few = prompts.choose_alike(commonest)
+    assert len(set(few.roles["last"][:, 0].tolist())) == 1
+    assert list(few.texts) == [text for text in prompts.texts if text in few.texts]
+    assert len(prompts.choose_alike(20)) == 20
