@@ -43,7 +43,7 @@ def demo(
     quick: Quick = False,
     as_json: Json = False,
 ) -> None:
-    """Train a small copying model, then report on it and on SmolLM2-135M (about 4 minutes on two cores)."""
+    """Train a small copying model, then report on it and on SmolLM2-135M (about 5 minutes on two cores)."""
     from analyses.demo import run_demo
     from analyses.show import print_results
 
