@@ -21,6 +21,7 @@ GAMMA = "gamma (larger is smaller initial weights)"
 
 
 def write_behaviour(finished: Sequence[Finished], notes: tuple[str, ...]) -> Section:
+    """What the models answer, with the share of seeds in each setting."""
     rows = []
     for name, models in group_settings(finished).items():
         counts = Counter(one.behaviour for one in models)

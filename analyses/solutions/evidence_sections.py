@@ -31,6 +31,7 @@ _SCORES = {
 
 
 def write_mechanism(finished: Sequence[Finished]) -> Section:
+    """By which circuit the models answer."""
     labelled = [one for one in finished if one.record.about["agrees"] is not None]
     agreeing = Share(found=sum(bool(one.record.about["agrees"]) for one in labelled), n=len(labelled))
     pairs = Counter((one.behaviour, one.mechanism) for one in finished)
@@ -152,6 +153,8 @@ def write_weights(finished: Sequence[Finished]) -> Section | None:
 
 
 def write_training(finished: Sequence[Finished]) -> Section:
+    """When they learn what."""
+    """How complex their weights are, beside random matrices."""
     panels = []
     for name, models in group_settings(finished).items():
         arrays = [one.record.arrays for one in models]
@@ -197,6 +200,7 @@ def _tell_first(finished: Sequence[Finished]) -> str:
 
 
 def write_models(finished: Sequence[Finished]) -> Section:
+    """Every model, a row each."""
     rows = []
     for one in finished:
         about, scores = one.record.about, one.record.about["scores"]

@@ -83,9 +83,11 @@ def _name_task(cell: GridCell) -> str:
 
 
 def find_metrics(frame: pd.DataFrame, *prefixes: str) -> list[str]:
+    """Names of the metrics that begin so, controls left out."""
     metrics = frame.loc[frame["control"].isna(), "metric"].unique()
     return [str(metric) for metric in metrics if str(metric).startswith(prefixes)]
 
 
 def say(value: bool | None) -> str:
+    """A cell of a table."""
     return "–" if value is None else "yes" if value else "no"

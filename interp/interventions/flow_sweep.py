@@ -15,6 +15,7 @@ from torch import Tensor
 from interp.interventions.cut_engine import CutRuns
 from interp.interventions.edge_controls import draw_edges
 from interp.interventions.knock_out import KnockOutMode
+from interp.interventions.patch_sweep import to_numpy
 from interp.interventions.role_edges import find_live_edges, keep_own_edge
 from interp.models.batching import choose_batch_size, for_each_batch
 from tasks.seeding import derive_generator
@@ -83,7 +84,7 @@ class FlowSweep:
         runs = CutRuns(self.model, self.tokens[rows], scored, mode=self.mode, heads=self.heads, watch=watch)
         self.engine = "suffix" if runs.skips else "whole"
         judge = _Judge(runs.uncut, self.targets[rows], scored)
-        accuracy, kl, log_prob = map(_to_numpy, judge(runs.uncut, torch.arange(len(scored), device=scored.device)))
+        accuracy, kl, log_prob = map(to_numpy, judge(runs.uncut, torch.arange(len(scored), device=scored.device)))
         self.uncut_accuracy[rows], self.uncut_log_prob[rows] = accuracy, log_prob
         for values, uncut in ((self.accuracy, accuracy), (self.kl, kl), (self.log_prob, log_prob)):
             values[rows] = self.nothing[rows] + uncut[:, None, None, None, None]
@@ -92,7 +93,7 @@ class FlowSweep:
         for index, layer in enumerate(self.heads):
             live = find_live_edges(scored, last_layer=layer == self.model.cfg.n_layers - 1) & reach[layer] & self.legal
             cuts = self._choose_cuts(rows, layer, live, mass[layer], reach[layer])
-            removed = _to_numpy(torch.einsum("epcij,eij->ecp", cuts.float(), mass[layer]))
+            removed = to_numpy(torch.einsum("epcij,eij->ecp", cuts.float(), mass[layer]))
             query, key = self.pairs.T.cpu().numpy()
             self.removed_mass[rows][:, :, index, query, key] = removed + self.nothing[rows][:, :, 0, query, key]
             self._run_cuts(rows, index, layer, cuts, runs, judge)
@@ -120,7 +121,7 @@ class FlowSweep:
             found = judge(logits.float(), example[jobs])
             at = tuple(axis[jobs] for axis in place)
             for values, measured in zip((self.accuracy, self.kl, self.log_prob), found, strict=True):
-                values[rows][at[0], at[1], index, at[2], at[3]] = _to_numpy(measured)
+                values[rows][at[0], at[1], index, at[2], at[3]] = to_numpy(measured)
 
         self.notes += for_each_batch(len(example), run, batch_size=self._rows_at_once(len(self.tokens[rows])))
         self.n_runs += len(example)
@@ -206,8 +207,4 @@ def _mean_mass(
     total = torch.einsum("eqi,ehij,ekj->ehqk", weights, pattern, weights)
     mean = total / weights.sum(dim=-1)[:, None, :, None]
     exists = _have_edges(where, torch.ones_like(pattern[0, 0], dtype=torch.bool).tril())
-    return _to_numpy(mean.where(exists[:, None], torch.nan))
-
-
-def _to_numpy(values: Float[Tensor, "*shape"]) -> Float[np.ndarray, "*shape"]:
-    return values.double().cpu().numpy()
+    return to_numpy(mean.where(exists[:, None], torch.nan))

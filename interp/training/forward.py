@@ -127,6 +127,7 @@ def _attend(
 
 
 def rotate(attention: Any, x: Float[Tensor, "batch head_index pos d_head"], *, first: int) -> Float[Tensor, "..."]:
+    """Rotary embedding of positions from `first` on, in the model's own pairing."""
     here = slice(first, first + x.shape[2])
     cos, sin = attention.rotary_cos[here], attention.rotary_sin[here]  # [pos, d_head]
     if attention.cfg.rotary_adjacent_pairs:
