@@ -22,7 +22,7 @@ from interp import __version__
 from interp.errors import InputError
 from interp.models.provenance import Provenance
 from interp.records.schema import Measurement
-from interp.records.store import Cell, Store, write_file
+from interp.records.store import Cell, Store, write_file_once
 
 logger = logging.getLogger(__name__)
 
@@ -43,17 +43,24 @@ def claim_folder(folder: Path, spec: dict[str, Any]) -> Store:
     """The store in `folder`, which belongs to one run: a folder with another run's records is refused."""
     wanted = json.dumps({"version": __version__, **spec}, indent=1, sort_keys=True)
     marker = folder / "run.json"
-    if marker.exists():
-        if marker.read_text() != wanted:
-            raise InputError(
-                f"{folder} holds another run ({_describe_difference(marker.read_text(), wanted)}); "
-                "give another folder with --out, or delete this one."
-            )
-        return Store(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder} is there already and isn't a report's folder; give a new folder with --out.")
-    write_file(marker, wanted.encode())  # first, so that a shard that starts now finds whose folder it is
+    if not marker.exists():
+        _refuse_strangers(folder, marker)
+        write_file_once(marker, wanted.encode())  # before all else: shards that start together find whose folder it is
+    if marker.read_text() != wanted:
+        raise InputError(
+            f"{folder} holds another run ({_describe_difference(marker.read_text(), wanted)}); "
+            "give another folder with --out, or delete this one."
+        )
     return Store(folder)
+
+
+def _refuse_strangers(folder: Path, marker: Path) -> None:
+    """A folder with anything but a marker that another shard is just writing isn't ours."""
+    if not folder.exists():
+        return
+    strange = not folder.is_dir() or any(not path.name.startswith(f".{marker.name}.") for path in folder.iterdir())
+    if strange and not marker.exists():
+        raise InputError(f"{folder} is there already and isn't a report's folder; give a new folder with --out.")
 
 
 def run_asks(asks: Sequence[Ask], store: Store, *, options: Options, command: str, title: str) -> Path:

@@ -81,8 +81,17 @@ def run_grid(
                 failed[cell.name] = error
             progress.set_postfix_str(cell.name, refresh=False)
             progress.update()
-    store.export(folder / "results.parquet")
-    return write_grid_page(grid, store, command=command, failed=failed)
+    return _write_results(grid, store, command=command, failed=failed)
+
+
+def _write_results(grid: Grid, store: Store, *, command: str, failed: dict[str, str]) -> Path:
+    """Table and report on all cells; again where another shard finished one meanwhile, so that the last has them all."""
+    while True:
+        keys = list(store.keys())
+        store.export(store.folder / "results.parquet")
+        path = write_grid_page(grid, store, command=command, failed=failed)
+        if list(store.keys()) == keys:
+            return path
 
 
 def estimate_grid(grid: Grid, folder: Path, *, shard: str = "1/1", device: str | None = None) -> Estimate:

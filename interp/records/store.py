@@ -24,7 +24,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -178,7 +178,25 @@ class Store:
 
 def write_file(path: Path, content: bytes) -> None:
     """Writes a file in one step: a reader, or a kill, sees the old content or the new one."""
-    path = Path(path)
+    _write_through(Path(path), content, os.replace)
+
+
+def write_file_once(path: Path, content: bytes) -> None:
+    """Writes a file in one step unless it is there: of several writers at once, the first one's content stays."""
+    _write_through(Path(path), content, _link_unless_there)
+
+
+def _link_unless_there(name: str, path: Path) -> None:
+    try:
+        os.link(name, path)
+    except FileExistsError:
+        return
+    except OSError:  # a file system without hard links
+        if not path.exists():
+            os.replace(name, path)
+
+
+def _write_through(path: Path, content: bytes, put: Callable[[str, Path], None]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -186,7 +204,7 @@ def write_file(path: Path, content: bytes) -> None:
         try:
             _write_synced(Path(name), content)
             os.chmod(name, 0o644)
-            os.replace(name, path)
+            put(name, path)
         finally:
             Path(name).unlink(missing_ok=True)
     except OSError as error:

@@ -1,4 +1,6 @@
 import json
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pandas as pd
 import pytest
@@ -96,6 +98,25 @@ def test_finished_parts_are_not_run_again(machine_folder, tmp_path, monkeypatch)
     run_asks(asks, claim_folder(tmp_path / "whole", {"models": ["machine"]}), **run)
     resumed, whole = (pd.read_parquet(tmp_path / name / "results.parquet") for name in ("run", "whole"))
     pd.testing.assert_frame_equal(resumed.drop(columns="seconds"), whole.drop(columns="seconds"))
+
+
+def test_shards_that_start_together_share_a_folder_and_another_run_does_not(tmp_path):
+    def claim(arguments):
+        barrier, folder, seed = arguments
+        barrier.wait()
+        try:
+            return claim_folder(folder, {"seed": seed}).folder
+        except InputError as error:
+            return "another run" if "holds another run" in str(error) else str(error)
+
+    with ThreadPoolExecutor(4) as pool:
+        for attempt in range(25):
+            shared, contested = tmp_path / f"shared_{attempt}", tmp_path / f"contested_{attempt}"
+            barrier = Barrier(4)
+            assert set(pool.map(claim, [(barrier, shared, 0)] * 4)) == {shared}
+            claimed = list(pool.map(claim, [(barrier, contested, seed) for seed in (0, 0, 1, 1)]))
+            assert claimed in ([contested] * 2 + ["another run"] * 2, ["another run"] * 2 + [contested] * 2)
+            assert sorted(path.name for path in shared.iterdir()) == ["cells", "run.json"]
 
 
 def test_a_folder_of_another_run_is_refused(tmp_path):
