@@ -100,14 +100,15 @@ def print_estimate(estimate: Any, *, as_json: bool) -> None:
         table.add_column(column, justify="left" if column in ("model", "") else "right", overflow="fold")
     for i, cell in enumerate(estimate.cells):
         state = "finished" if i < estimate.finished else ""
-        numbers = (f"{cell.gamma:g}", f"{cell.weight_decay:g}", str(cell.n_layers), f"{cell.setting.config.steps:,}")
+        model, config = cell.setting.model, cell.setting.config
+        numbers = (f"{model['gamma']:g}", f"{config.weight_decay:g}", str(model["n_layers"]), f"{config.steps:,}")
         table.add_row(cell.name, *numbers, state)
     how = f"{estimate.processes} at a time" if estimate.engine == "processes" else "stacked in one computation"
     console = _console()
     console.print(table)
     console.print(
         f"{len(estimate.cells) - estimate.finished} models to train, {how}: about {max(1, round(estimate.seconds / 60))} min "
-        f"of training, at the {1000 * estimate.seconds_per_step:.0f} ms a step measured on {estimate.measured}; classifying "
+        f"of training, at the {1000 * estimate.seconds_per_step:.0f} ms a step measured on {estimate.measured}; measuring "
         "them comes on top.",
         highlight=False,
     )

@@ -28,7 +28,7 @@ _HOMES = {
     "InformationFlow": "interp.interventions.flow_result",
     "InputError": "interp.errors",
     "KnockOutMode": "interp.interventions.knock_out",
-    "Mechanism": "interp.solutions.mechanism",
+    "Mechanism": "interp.solutions.mechanism_result",
     "PatchResult": "interp.interventions.patch_result",
     "PathPatchResult": "interp.interventions.path_result",
     "Projection": "interp.interventions.project",
@@ -69,6 +69,7 @@ _HOMES = {
     "project": "interp.interventions.project",
     "project_pca": "interp.complexity.representation",
     "project_tsne": "interp.complexity.representation",
+    "project_umap": "interp.complexity.representation",
     "save": "interp.models.checkpoint",
     "score_heads": "interp.heads.scores",
     "show_attention": "interp.figures.attention",
@@ -114,6 +115,7 @@ if TYPE_CHECKING:
     from interp.complexity.representation import order_of_values as order_of_values
     from interp.complexity.representation import project_pca as project_pca
     from interp.complexity.representation import project_tsne as project_tsne
+    from interp.complexity.representation import project_umap as project_umap
     from interp.complexity.representation import target_cosine as target_cosine
     from interp.complexity.sparsity import AttentionSparsity as AttentionSparsity
     from interp.complexity.sparsity import attention_sparsity as attention_sparsity
@@ -154,8 +156,8 @@ if TYPE_CHECKING:
     from interp.solutions.behaviour import measure_behaviour as measure_behaviour
     from interp.solutions.classify import Solution as Solution
     from interp.solutions.classify import classify_solution as classify_solution
-    from interp.solutions.mechanism import Mechanism as Mechanism
     from interp.solutions.mechanism import measure_mechanism as measure_mechanism
+    from interp.solutions.mechanism_result import Mechanism as Mechanism
     from interp.solutions.representation import Representation as Representation
     from interp.solutions.representation import measure_representation as measure_representation
     from interp.solutions.thresholds import Thresholds as Thresholds

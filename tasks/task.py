@@ -66,4 +66,4 @@ class Task(Protocol):
         """`n` sequences of a split, on the CPU; the same seed gives the same batch."""
 
     def score(self, logits: Float[Tensor, "batch pos d_vocab"], batch: Batch) -> dict[str, Float[Tensor, "batch"]]:
-        """Named scores, one value per sequence."""
+        """Named scores, one value per sequence, the main one first: it is what a run shows."""

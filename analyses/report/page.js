@@ -24,7 +24,7 @@
     headers.forEach((other) => other.setAttribute("aria-sort", other === header ? direction : "none"));
     const sign = direction === "ascending" ? 1 : -1;
     const body = header.closest("table").tBodies[0];
-    const keyed = [...body.rows].map((row) => [row.cells[column].dataset.sort, row]);
+    const keyed = [...body.rows].map((row) => [row.cells[column].dataset.sort ?? row.cells[column].textContent, row]);
     keyed.sort(([a], [b]) => {
       if (a === "" || b === "") return (a === "") - (b === "");
       return sign * (numeric ? Number(a) - Number(b) : a.localeCompare(b, "en", { numeric: true }));
@@ -42,6 +42,12 @@
       button.textContent = "Selected";
     }
     setTimeout(() => { button.textContent = "Copy"; }, 1600);
+  };
+
+  const unfold = (hash) => {
+    const place = document.getElementById(hash.slice(1));
+    for (let fold = place?.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+    return place;
   };
 
   const followReading = () => {
@@ -79,12 +85,16 @@
     document.querySelectorAll("th button").forEach((each) => {
       each.addEventListener("click", () => sortBy(each.closest("th")));
     });
+    // A second press of a link changes no hash, and going back presses none.
+    document.addEventListener("click", (event) => unfold(event.target.closest("a[href^='#']")?.getAttribute("href") ?? ""));
+    addEventListener("hashchange", () => unfold(location.hash)?.scrollIntoView());
+    if (location.hash) unfold(location.hash)?.scrollIntoView();
     followReading();
   });
 
   let closed = [];
   addEventListener("beforeprint", () => {
-    closed = [...document.querySelectorAll("details:not([open])")];
+    closed = [...document.querySelectorAll("details:not([open]):not(.fold)")];
     closed.forEach((each) => { each.open = true; });
   });
   addEventListener("afterprint", () => closed.forEach((each) => { each.open = false; }));

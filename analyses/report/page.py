@@ -1,7 +1,8 @@
 """One offline HTML page: a plain-words verdict above each figure, its control beside it, its numbers below.
 
 Everything is inside the file: style, script, figures. Its own security policy forbids any request. All text is
-escaped; `like this` becomes code and an https address becomes a link.
+escaped; `like this` becomes code and an https address becomes a link. A figure whose links go to `section:NAME` (the name
+of a section of the same model), or a `Link` in a table, leads there, and unfolds it where it is folded.
 
 >>> section = Section(anchor="heads", title="Which heads copy?", question="Which heads attend by induction?",
 ...                   verdict="Head 18.6 does: it scores 0.93.", control="In an untrained model it scores 0.02.")
@@ -17,7 +18,9 @@ import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -29,13 +32,29 @@ from interp.records import write_file
 
 _FOLDER = Path(__file__).parent
 
+_SHORTER_TAGS = (
+    (r'^(<use .*x="-?\d+(?:\.\d)?)\d*(" y="-?\d+(?:\.\d)?)\d*', r"\1\2"),  # a tenth of a pixel
+    (r"var\((--(?:figure|heat)-\w+), #\w+\)", r"var(\1)"),  # the page itself has every colour
+    (r"stroke: #000000; stroke-opacity: 0(?![.\d])(; stroke-linejoin: \w+)?", "stroke: none"),
+    (r"text-anchor: start; ", ""),
+    (r" />$", "/>"),
+)
+_SHORTER = (
+    (r"^(<svg [^<>]*aria-label=[^<>]*>)<title>[^<>]*</title>", r"\1"),  # which says the same
+    (r"<g ?/>", ""),
+    (r"<g>(<text [^<>]*>[^<>]*</text>)</g>", r"\1"),
+    (r'<use [^<>]*? style="([^"]*)"/>(?:<use [^<>]*? style="\1"/>)+', lambda run: _share_style(run[0], run[1])),
+    (r'<g (clip-path="[^"]*")><g (style="[^"]*")>((?:<use [^<>]*>)*)</g></g>', r"<g \1 \2>\3</g>"),
+)
+"""Ways to write the same in fewer characters: a page of a hundred models has thousands of marks."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figure:
     """A picture with its caption."""
 
     svg: str
-    """Inline SVG from `interp.figures.to_svg`, put into the page as it is."""
+    """Inline SVG from `interp.figures.to_svg`; its links to `section:NAME` are led there, and it's written shorter."""
     caption: str
     """How to read it."""
     verdict: str = ""
@@ -65,7 +84,7 @@ class Section:
     title: str
     """Heading."""
     question: str
-    """What was asked, in plain words."""
+    """What was asked, in plain words; empty where the heading says it."""
     verdict: str
     """The answer, in plain words, with its number."""
     control: str = ""
@@ -80,6 +99,10 @@ class Section:
     """How each of its numbers is defined."""
     notes: tuple[str, ...] = ()
     """What a reader must know before relying on it."""
+    within: tuple["Section", ...] = ()
+    """Sections one level down, below all else."""
+    folded: tuple["Section", ...] = ()
+    """More of them, of which only the title is seen until a reader opens one or follows a link to it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,32 +165,62 @@ def write_page(page: Page, path: Path) -> None:
     write_file(path, render_page(page).encode())
 
 
-def _name_parts(page: Page) -> Iterator[dict]:
+def _name_parts(page: Page) -> Iterator[dict[str, Any]]:
     """Each model with anchors and figures whose ids are unique on the page, also where two models are the same."""
-    n_figures = 0
+    numbers = count(1)
     for number, part in enumerate(page.parts, start=1):
         anchor = f"model-{number}"
-        sections = []
-        for section in part.sections:
-            figures = []
-            for figure in section.figures:
-                n_figures += 1
-                width = re.search(r'<svg[^>]* width="([\d.]+)"', figure.svg)
-                figures.append(
-                    {
-                        "number": n_figures,
-                        "svg": _rename(figure.svg, f"figure-{n_figures}"),
-                        "width": width[1] if width else "640",
-                        "text": figure,
-                    }
-                )
-            sections.append({"anchor": f"{anchor}-{section.anchor}", "text": section, "figures": figures})
+        sections = [_name_section(section, anchor, numbers) for section in part.sections]
         yield {"anchor": anchor, "text": part, "sections": sections}
 
 
-def _rename(svg: str, name: str) -> Markup:
+def _name_section(section: Section, part: str, numbers: Iterator[int]) -> dict[str, Any]:
+    figures = []
+    for figure in section.figures:
+        number = next(numbers)
+        width = re.search(r'<svg[^>]* width="([\d.]+)"', figure.svg)
+        svg = _lead(_shorten(_rename(figure.svg, number)), part)
+        figures.append({"number": number, "svg": svg, "width": width[1] if width else "640", "text": figure})
+    inner = {
+        name: [_name_section(each, part, numbers) for each in sections]
+        for name, sections in (("within", section.within), ("folded", section.folded))
+    }
+    return {"anchor": f"{part}-{section.anchor}", "text": section, "figures": figures, **inner}
+
+
+def _rename(svg: str, number: int) -> Markup:
     own = re.search(r'\bid="(figure-[0-9a-f]{12})"', svg)
-    return Markup(svg.replace(own[1], name) if own else svg)
+    if not own:
+        return Markup(svg)
+    return Markup(svg.replace(f"{own[1]}-", f"f{number}-").replace(own[1], f"figure-{number}"))
+
+
+def _shorten(svg: Markup) -> Markup:
+    """The same picture in fewer characters: the style of neighbouring marks is written once, and no default is."""
+
+    def shorten_tag(tag: re.Match[str]) -> str:
+        text = tag[0]
+        for long, short in _SHORTER_TAGS:
+            text = re.sub(long, short, text)
+        return text
+
+    shorter = re.sub(r"<[^<>]+>", shorten_tag, str(svg))
+    for long, short in _SHORTER:
+        shorter = re.sub(long, short, shorter)
+    return Markup(shorter)
+
+
+def _share_style(marks: str, style: str) -> str:
+    bare = marks.replace(f' style="{style}"', "")
+    return f'<g style="{style}">{bare}</g>'
+
+
+def _lead(svg: Markup, part: str) -> Markup:
+    """The same with links to the sections of this part; a picture with links is no single image to a screen reader."""
+    if 'href="section:' not in svg:
+        return svg
+    led = re.sub(r'href="section:([^"]*)" target="_blank"', rf'href="#{part}-\1"', str(svg))
+    return Markup(led.replace('role="img"', 'role="group"', 1))
 
 
 def _mark_up(text: str) -> Markup:

@@ -1,7 +1,8 @@
 """A frame as the cells of a table that a person reads: aligned, rounded alike, intervals in one column.
 
 Columns `low` and `high` become one column "95% interval", as do `<name>_low` and `<name>_high`. Numbers of a column,
-and of its interval, have the same number of decimals; a missing value is a dash and sorts last.
+and of its interval, have the same number of decimals; a missing value is a dash and sorts last. A `Link` leads to another
+section.
 
 >>> table = format_table(pd.DataFrame({"head": ["18.6", "2.0"], "value": [0.93412, None], "low": [0.9, None],
 ...                                    "high": [0.96, None]}))
@@ -34,6 +35,19 @@ class Column:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Link:
+    """A value of a frame that leads to a section of the same model."""
+
+    text: str
+    """What a person reads."""
+    anchor: str
+    """The section's name in links."""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TableCell:
     """A cell."""
 
@@ -41,6 +55,8 @@ class TableCell:
     """What a person reads."""
     sort: str
     """What the column is sorted by: a number for a numeric column, empty where there is none."""
+    anchor: str = ""
+    """The section that it leads to, empty for none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,7 +154,8 @@ def _format_integer(value: Any) -> TableCell:
 
 def _format_text(value: object) -> TableCell:
     text = _MISSING if value is None or value is pd.NA or value != value else str(value)
-    return TableCell(text=text, sort="" if text == _MISSING else text)
+    anchor = value.anchor if isinstance(value, Link) else ""
+    return TableCell(text=text, sort="" if text == _MISSING else text, anchor=anchor)
 
 
 def _humanise(name: str) -> str:

@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from analyses.report.page import Figure, Section
+from analyses.report.table import Link
 from analyses.solutions.definitions import BEHAVIOUR
 from analyses.solutions.finished import KINDS, Finished, find_lines, group_settings
 from analyses.solutions.shares import Share
@@ -31,7 +33,7 @@ def write_behaviour(finished: Sequence[Finished], notes: tuple[str, ...]) -> Sec
             settled = sum(one.behaviour == kind and bool(one.record.about["settled"]) for one in models)
             rows.append(
                 {
-                    "setting": name,
+                    "setting": Link(text=name, anchor=models[0].setting_anchor),
                     "behaviour": kind,
                     "found in": f"{share.found} of {share.n}",
                     "share": share.value,
@@ -48,9 +50,9 @@ def write_behaviour(finished: Sequence[Finished], notes: tuple[str, ...]) -> Sec
         control=_control_behaviour(finished),
         figures=(
             Figure(
-                svg=to_svg(draw_diagram(finished)),
+                svg=to_svg(draw_diagram(finished, links="sections")),
                 caption="The colour is what most seeds of a setting answer by, and where several are equally common the cell "
-                "is divided among them. The letter in a ring is that seed's mechanism.",
+                "is divided among them. The letter in a ring is that seed's mechanism; a ring leads to its model.",
             ),
         ),
         table=pd.DataFrame(rows),
@@ -64,8 +66,13 @@ def write_behaviour(finished: Sequence[Finished], notes: tuple[str, ...]) -> Sec
     )
 
 
-def draw_diagram(finished: Sequence[Finished], *, title: str = "") -> Picture:
-    """The phase diagram of the models: gamma from left to right, all else that differs from below."""
+def draw_diagram(
+    finished: Sequence[Finished], *, title: str = "", links: Literal["sections", "none"] = "none"
+) -> Picture:
+    """The phase diagram of the models: gamma from left to right, all else that differs from below.
+
+    With `links="sections"` every ring leads to the model's section on the page.
+    """
     gammas = sorted({one.cell.gamma for one in finished})
     lines = find_lines(finished)
     bare = {name.split(" ", 1)[0] for name in lines} == {"decay"}
@@ -79,6 +86,7 @@ def draw_diagram(finished: Sequence[Finished], *, title: str = "") -> Picture:
                     kind=one.behaviour,
                     letter=LETTERS.get(one.mechanism, one.mechanism[:1].upper()),
                     name=f"seed {one.cell.seed}: {one.behaviour}, {one.mechanism}",
+                    link=f"section:{one.anchor}" if links == "sections" else "",
                 )
                 for one in here
             ]

@@ -1,4 +1,4 @@
-"""One model of a grid: train it, classify it, measure its weights, and keep all of that as rows and arrays.
+"""One model of a grid: train it, classify it, measure its weights and states, and keep all of that as rows and arrays.
 
 `measure_solution` is the measuring alone, for a model that is there already.
 
@@ -20,16 +20,16 @@ import numpy as np
 import pandas as pd
 
 from analyses.analysis import Outcome
+from analyses.solutions.evidence import keep_controls, measure_flow, measure_states
 from analyses.solutions.grid import GridCell
+from analyses.solutions.ranks import follow_rank
 from interp import __version__
 from interp.complexity.measure import Complexity, measure_complexity
 from interp.complexity.parts import Part
-from interp.models.build import build
 from interp.models.provenance import get_provenance
 from interp.records.schema import Measurement
 from interp.records.store import Store
 from interp.solutions.classify import Solution, classify_solution
-from interp.training.loop import train
 from interp.training.result import TrainRun
 from tasks.anchor.composite import Composite
 
@@ -39,35 +39,13 @@ _WEIGHTS = {"stable_rank": "stable rank", "n_directions": "directions"}
 _FOLLOWED = ("loss", "id_accuracy", "altered_accuracy", "held_out_reasoning", "held_out_symmetric")
 
 
-def run_cell(cell: GridCell, folder: Path, *, device: str | None = None) -> None:
-    """Train the cell's model in `folder/models/NAME`, classify it, and write the cell; a stopped training goes on."""
-    start = time.perf_counter()
-    run = train(
-        build_model(cell, device=device),
-        cell.task,
-        cell.setting.config,
-        folder=model_folder(cell, folder),
-        progress="off",
-    )
-    keep_cell(cell, run, folder, seconds=time.perf_counter() - start)
-
-
-def build_model(cell: GridCell, *, device: str | None) -> Any:
-    """The model of a cell before it is trained."""
-    return build(**cell.setting.model, device=device)
-
-
-def model_folder(cell: GridCell, folder: Path) -> Path:
-    """Where the training run of a cell is kept; `interp report` takes it."""
-    return folder / "models" / cell.name
-
-
 def keep_cell(cell: GridCell, run: TrainRun, folder: Path, *, seconds: float) -> None:
     """Classify a trained model and write its cell into the store of `folder`; `seconds` is what training took."""
     start = time.perf_counter()
     outcome = measure_solution(run.model, cell.task, n=cell.n, n_controls=cell.n_controls)
     provenance = get_provenance(run.model)
     history = {f"history_{name}": run.history[name].to_numpy(dtype=np.float64) for name in run.history}
+    history |= follow_rank(run.history, run.folder)
     seconds += time.perf_counter() - start
     rows = [
         replace(
@@ -90,7 +68,7 @@ def keep_cell(cell: GridCell, run: TrainRun, folder: Path, *, seconds: float) ->
 
 
 def measure_solution(model: Any, task: Composite, *, n: int, n_controls: int, seed: int = 0) -> Outcome:
-    """Behaviour, mechanism and weights of a trained model, as rows with their controls, arrays and labels."""
+    """Behaviour, mechanism, weights and states of a trained model, as rows with their controls, arrays and labels."""
     solution = classify_solution(model, task, n=n, n_controls=n_controls, seed=seed)
     parts: tuple[Part, ...] = ("W_Q", "W_in") if model.cfg.d_mlp and not model.cfg.attn_only else ("W_Q",)
     complexity = measure_complexity(model, parts=parts, seed=seed)
@@ -98,9 +76,12 @@ def measure_solution(model: Any, task: Composite, *, n: int, n_controls: int, se
     arrays = {f"behaviour/{name}": values.astype(np.uint8) for name, values in behaviour.scores.items()}
     deviations = behaviour.deviations.to_frame()
     arrays |= {f"deviations/{column}": deviations[column].to_numpy() for column in ("deviation", "count")}
+    kept = keep_controls(mechanism)
+    flow = measure_flow(model, task, n=n, n_controls=n_controls, seed=seed)
+    states = measure_states(model, task, seed=seed)
     return Outcome(
-        measurements=[*_list_solution(solution, task), *_list_weights(complexity, task)],
-        arrays=arrays,
+        measurements=[*_list_solution(solution, task), *_list_weights(complexity, task), *states.measurements],
+        arrays=arrays | kept.arrays | flow.arrays | states.arrays,
         about={
             "task": task.name,
             "n": n,
@@ -108,11 +89,15 @@ def measure_solution(model: Any, task: Composite, *, n: int, n_controls: int, se
             "behaviour": behaviour.label,
             "settled": behaviour.settled,
             "mechanism": mechanism.label,
+            "mechanism_zero": solution.mechanisms["zero"].label,
             "agrees": solution.agrees,
             "cuts_agree": solution.cuts_agree,
             "scores": behaviour.to_frame().set_index("score")[["value", "low", "high"]].to_dict("index"),
             "copies": deviations["name"].iloc[0] if len(deviations) else "",
             "copied_share": float(deviations["share"].iloc[0]) if len(deviations) else 0.0,
+            **kept.about,
+            **flow.about,
+            **states.about,
         },
     )
 

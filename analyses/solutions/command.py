@@ -14,9 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from analyses.solutions.grid import Grid, make_grid, take_shard
+from analyses.grid_runs import Estimate, estimate_cells, take_shard
+from analyses.solutions.grid import Grid, make_grid
 from analyses.solutions.recipes import GRIDS
-from analyses.solutions.run import Estimate, estimate_grid, run_grid
+from analyses.solutions.run import run_grid
 from interp.errors import InputError
 from interp.models.build import check_device
 
@@ -38,11 +39,11 @@ def solve(
     """Run the grid in `out` (`runs/solutions-NAME` when None) and give the folder, or an estimate alone."""
     axes = {"gamma": gamma, "weight_decay": weight_decay, "depth": depth, "design": design}
     grid = choose_grid(recipe=recipe, seeds=seeds, steps=steps, **axes)
-    take_shard(grid.cells, shard)
+    cells = take_shard(grid.cells, shard)
     check_device(device)
     folder = out or Path("runs") / f"solutions-{recipe or 'grid'}"
     if dry_run:
-        return estimate_grid(grid, folder, shard=shard, device=device)
+        return estimate_cells(cells, folder, device=device)
     given = {"recipe": recipe, **axes, "seeds": seeds, "steps": steps, "device": device, "out": folder}
     words = [word for name, value in given.items() if value is not None for word in (_option(name), str(value))]
     run_grid(grid, folder, command=shlex.join(["interp", "solutions", *words]), shard=shard, device=device)

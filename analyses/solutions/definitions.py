@@ -42,3 +42,19 @@ COMPLEXITY = (
         docs="solutions",
     ),
 )
+EVIDENCE = (
+    Definition(
+        name="accuracy lost when an edge is cut",
+        formula="accuracy on trained sequences, uncut − with the attention from one role to another cut in one layer, before "
+        "the softmax; control: random edges of the layer that carry as much attention",
+        source="attention knockout: Geva et al., arXiv 2304.14767",
+        docs="information_flow",
+    ),
+    Definition(
+        name="cosine of states at equal minus at different targets",
+        formula="mean cosine of two last-token states before the unembedding with equal targets − with different ones; "
+        "control: targets shuffled among states",
+        source="after Zhang et al., arXiv 2405.05409, figure 4",
+        docs="solutions",
+    ),
+)

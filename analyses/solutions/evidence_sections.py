@@ -1,33 +1,25 @@
-"""Why the models of a grid answer as they do: circuits, weights, training, and a row for every model."""
+"""Why the models of a grid answer as they do: circuits, weights, and training."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
 from analyses.report.page import Figure, Section
+from analyses.report.table import Link
 from analyses.solutions.behaviour_section import GAMMA
-from analyses.solutions.cells import RANDOM_EDGES, RANDOM_MATRIX
-from analyses.solutions.definitions import BEHAVIOUR, COMPLEXITY, MECHANISM
+from analyses.solutions.cells import RANDOM_EDGES
+from analyses.solutions.definitions import COMPLEXITY, MECHANISM
 from analyses.solutions.finished import KINDS, Finished, find_lines, find_metrics, group_settings, say
+from analyses.solutions.pictures import RANK, draw_ranks, find_random, take_curves, take_ranks
 from analyses.solutions.shares import Share
-from interp.figures.seeds import SeedPanel, seed_panels
+from interp.figures.seeds import seed_panels
 from interp.figures.svg import to_svg
 from interp.figures.transition import Transition, transition
 
-CURVES = {"id_accuracy": "unseen keys", "held_out_reasoning": "reasoning", "held_out_symmetric": "symmetric"}
-"""Columns of a training history that are drawn, with their names."""
-
 _MOST_LINES = 6
-_SCORES = {
-    "train": "trained",
-    "id": "unseen keys",
-    "altered": "altered",
-    "reasoning": "reasoning",
-    "symmetric": "symmetric",
-    "commutes": "commutes",
-}
+_SHORT = {"none": "without a behaviour"}
 
 
 def write_mechanism(finished: Sequence[Finished]) -> Section:
@@ -78,7 +70,7 @@ def _tabulate_mechanism(finished: Sequence[Finished]) -> pd.DataFrame:
     ]
     rows = []
     for one in finished:
-        row: dict[str, object] = {"setting": one.cell.setting.name, "seed": one.cell.seed, "behaviour": one.behaviour}
+        row: dict[str, object] = {"model": one.link, "behaviour": one.behaviour}
         row |= {"mechanism": one.mechanism, "agrees": say(one.record.about["agrees"])}
         row |= {"both kinds of cut": say(one.record.about.get("cuts_agree"))}
         row |= {_shorten(metric): one.number(metric) for metric in metrics}
@@ -96,20 +88,19 @@ def _shorten(metric: str) -> str:
 
 
 def write_weights(finished: Sequence[Finished]) -> Section | None:
-    metric = "stable rank of W_Q"
-    control = finished[0].record.frame
-    control = control[control["metric"].eq(metric) & control["control"].fillna("").eq(RANDOM_MATRIX)]
+    """How complex their weights are, beside random matrices; None where there is no control or too many lines to draw."""
+    random = find_random(finished[0].record)
     lines = [
         Transition(
             label=name,
             x=np.array([one.cell.gamma for one in models]),
-            values=np.array([one.number(metric) for one in models]),
+            values=np.array([one.number(RANK) for one in models]),
         )
         for name, models in find_lines(finished).items()
     ]
     rows = [
         {
-            "setting": name,
+            "setting": Link(text=name, anchor=models[0].setting_anchor),
             **{
                 what: float(np.mean([one.number(what) for one in models]))
                 for what in find_metrics(finished[0].record.frame, "stable rank", "directions")
@@ -118,30 +109,26 @@ def write_weights(finished: Sequence[Finished]) -> Section | None:
         }
         for name, models in group_settings(finished).items()
     ]
-    if not len(control) or len(lines) > _MOST_LINES:
+    if random is None or len(lines) > _MOST_LINES:
         return None
     by_kind = {
-        kind: [one.number(metric) for one in finished if one.behaviour == kind]
+        kind: [one.number(RANK) for one in finished if one.behaviour == kind]
         for kind in KINDS
         if any(one.behaviour == kind for one in finished)
     }
     told = ", ".join(
-        f"{np.mean(values):.1f} ({len(values)} {'without a behaviour' if kind == 'none' else kind})"
-        for kind, values in by_kind.items()
+        f"{np.mean(values):.1f} ({len(values)} {_SHORT.get(kind, kind)})" for kind, values in by_kind.items()
     )
-    random = float(control["value"].iloc[0])
-    low, high = float(control["low"].iloc[0]), float(control["high"].iloc[0])
+    low, mean, high = random
     return Section(
         anchor="weights",
         title="How complex the weights are",
         question="How many directions does the first layer use?",
         verdict=f"The stable rank of the first layer's W_Q is on average {told}.",
-        control=f"In random matrices of its shape it is {random:.1f} [{low:.1f}, {high:.1f}].",
+        control=f"In random matrices of its shape it is {mean:.1f} [{low:.1f}, {high:.1f}].",
         figures=(
             Figure(
-                svg=to_svg(
-                    transition(lines, label=metric, x_label=GAMMA, control=random, control_interval=(low, high))
-                ),
+                svg=to_svg(transition(lines, label=RANK, x_label=GAMMA, control=mean, control_interval=(low, high))),
                 caption="A dot is a model, a line goes through the mean of the seeds. Dashed with its band: the mean and the "
                 "central 95% of random matrices.",
             ),
@@ -153,30 +140,42 @@ def write_weights(finished: Sequence[Finished]) -> Section | None:
 
 
 def write_training(finished: Sequence[Finished]) -> Section:
-    """When they learn what."""
-    """How complex their weights are, beside random matrices."""
-    panels = []
-    for name, models in group_settings(finished).items():
-        arrays = [one.record.arrays for one in models]
-        lines = {
-            line: np.stack([array[f"history_{column}"] for array in arrays])
-            for column, line in CURVES.items()
-            if f"history_{column}" in arrays[0]
-        }
-        panels.append(SeedPanel(title=name, steps=arrays[0]["history_step"], lines=lines))
+    """When they learn what, and when their weights get simple."""
+    groups = {name: [one.record for one in models] for name, models in group_settings(finished).items()}
+    curves = [take_curves(records, title=name) for name, records in groups.items()]
+    ranks = [panel for name, records in groups.items() if (panel := take_ranks(records, title=name)) is not None]
+    figures = [
+        Figure(
+            svg=to_svg(seed_panels(curves, label="share of answers")),
+            caption="Faint: each seed; solid: their mean. Unseen keys: right answers on trained pairs; reasoning and "
+            "symmetric: answers by that rule on pairs never trained.",
+        )
+    ]
+    if ranks:
+        picture = draw_ranks(ranks, finished[0].record)
+        caption = (
+            "Stable rank of the first layer's W_Q over training, in the same order. Faint: each seed; solid: their mean. "
+            "Dashed with its band: the mean and the central 95% of random matrices."
+        )
+        figures.append(Figure(svg=to_svg(picture), caption=caption, verdict=_tell_ranks(finished)))
     return Section(
         anchor="training",
         title="When they learn it",
-        question="Which comes first: unseen keys, or pairs that were never trained?",
+        question="Which comes first: unseen keys, or pairs that were never trained? When do the weights get simple?",
         verdict=_tell_first(finished),
-        figures=(
-            Figure(
-                svg=to_svg(seed_panels(panels, label="share of answers")),
-                caption="Faint: each seed; solid: their mean. Unseen keys: right answers on trained pairs; reasoning and "
-                "symmetric: answers by that rule on pairs never trained.",
-            ),
-        ),
+        figures=tuple(figures),
     )
+
+
+def _tell_ranks(finished: Sequence[Finished]) -> str:
+    """From which stable rank to which, on average, by behaviour."""
+    told = []
+    for kind in KINDS:
+        known = [one.record.arrays["rank"] for one in finished if one.behaviour == kind and "rank" in one.record.arrays]
+        if known:
+            first, last = (np.mean([ranks[end] for ranks in known]) for end in (0, -1))
+            told.append(f"from {first:.1f} to {last:.1f} ({len(known)} {_SHORT.get(kind, kind)})")
+    return f"The stable rank goes {', '.join(told)}."
 
 
 def _tell_first(finished: Sequence[Finished]) -> str:
@@ -197,38 +196,3 @@ def _tell_first(finished: Sequence[Finished]) -> str:
         f"{np.median(both[:, 1]):,.0f} (median); half of their unseen keys were right at step {np.median(both[:, 0]):,.0f}. "
         f"The keys came first in {first}."
     )
-
-
-def write_models(finished: Sequence[Finished]) -> Section:
-    """Every model, a row each."""
-    rows = []
-    for one in finished:
-        about, scores = one.record.about, one.record.about["scores"]
-        row: dict[str, object] = {"setting": one.cell.setting.name, "seed": one.cell.seed, "behaviour": one.behaviour}
-        row |= {"settled": say(about["settled"]), "mechanism": one.mechanism, "agrees": say(about["agrees"])}
-        row |= {name: scores.get(score, {}).get("value", float("nan")) for score, name in _SCORES.items()}
-        row |= {"stable rank of W_Q": one.number("stable rank of W_Q"), "seconds": one.record.about["seconds"]}
-        row |= {"commonest answer": f"{about['copied_share']:.0%} {about['copies'] or 'no pair'}"}
-        rows.append(row)
-    engines = Counter(str(one.record.about["engine"]) for one in finished)
-    n = finished[0].cell.n
-    return Section(
-        anchor="models",
-        title="Every model",
-        question="What did each seed of each setting find?",
-        verdict=f"{len(finished)} models, {_tell_engines(engines)}.",
-        table=pd.DataFrame(rows),
-        table_caption=f"A row is a model; shares of {n} sequences a score.",
-        definitions=BEHAVIOUR,
-        notes=(
-            "Commonest answer: what a model answers most on the pairs never trained, and whose shift that is.",
-            "Each model is in the folder `models/`; `interp report` on one of them gives it a page of its own.",
-        ),
-    )
-
-
-def _tell_engines(engines: Mapping[str, int]) -> str:
-    words = {"separate": "each trained by itself", "stacked": "trained in one computation with others"}
-    if len(engines) == 1:
-        return words[next(iter(engines))]
-    return " and ".join(f"{count} {words[engine]}" for engine, count in engines.items())

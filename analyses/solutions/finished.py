@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from analyses.report.table import Link
 from analyses.solutions.grid import Grid, GridCell
 from interp.records.store import Cell, Store
 
@@ -20,6 +21,21 @@ class Finished:
     """What it is."""
     record: Cell
     """What was found."""
+
+    @property
+    def anchor(self) -> str:
+        """The name of its section in links."""
+        return self.cell.name
+
+    @property
+    def setting_anchor(self) -> str:
+        """The name of the section on its setting."""
+        return f"setting-{self.cell.name.rpartition('-seed_')[0]}"
+
+    @property
+    def link(self) -> Link:
+        """What leads to its section."""
+        return Link(text=f"{self.cell.setting.name}, seed {self.cell.seed}", anchor=self.anchor)
 
     @property
     def behaviour(self) -> str:

@@ -6,8 +6,6 @@ batches. `make_grid` crosses designs, gamma, weight decay and depth.
 >>> grid = make_grid(gammas=(0.4, 0.8), weight_decays=(0.01, 1.0), seeds=2)
 >>> len(grid.cells), [cell.name for cell in grid.cells[:2]]
 (8, ['gamma_0.4_decay_0.01-seed_0', 'gamma_0.4_decay_1-seed_0'])
->>> len(take_shard(grid.cells, "1/3")), len(take_shard(grid.cells, "3/3"))
-(3, 2)
 >>> make_grid(gammas=(), weight_decays=(0.01,))
 Traceback (most recent call last):
 interp.errors.InputError: The grid has no cells, since no gamma was given; give at least one, such as 0.8.
@@ -22,6 +20,7 @@ from typing import Any, Literal, get_args
 
 from analyses.recipe import Recipe
 from analyses.recipes import make_anchor
+from analyses.solutions.ranks import observe_rank
 from interp import __version__
 from interp.errors import InputError
 from interp.records.store import Store
@@ -183,14 +182,6 @@ def design_task(design: Design) -> Composite:
     return (dropped_pairs if design == "dropped" else altered_pair)(n_sequences=N_SEQUENCES)
 
 
-def take_shard(cells: Sequence[GridCell], shard: str) -> tuple[GridCell, ...]:
-    """Every n-th cell from the i-th on, for `shard="i/n"`, i from 1 to n."""
-    match = re.fullmatch(r"(\d+)/(\d+)", shard)
-    if match is None or not 1 <= int(match[1]) <= int(match[2]):
-        raise InputError(f"--shard {shard} can't be used; give i/n with i from 1 to n, such as 1/4.")
-    return tuple(cells[int(match[1]) - 1 :: int(match[2])])
-
-
 def describe_setting(setting: Recipe) -> dict[str, Any]:
     """As plain JSON, all that determines a model besides what measures it."""
     assert isinstance(setting.task, Composite)
@@ -204,6 +195,7 @@ def _sow(setting: Recipe, seed: int) -> Recipe:
         model={**setting.model, "seed": seed},
         task=replace(setting.task, data_seed=seed),
         config=replace(setting.config, seed=seed),
+        observe=observe_rank,
     )
 
 

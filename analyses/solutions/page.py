@@ -1,4 +1,5 @@
-"""The report on a grid: which solutions, by which circuits, with which weights, learnt when; and every model."""
+"""The report on a grid: which solutions, by which circuits, an example of each, with which weights, learnt when; and a
+section on every model, to which the phase diagram and the tables lead."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -6,12 +7,16 @@ from pathlib import Path
 
 from analyses.report.page import ModelPart, Page, Section, write_page
 from analyses.solutions.behaviour_section import draw_diagram, write_behaviour
-from analyses.solutions.evidence_sections import write_mechanism, write_models, write_training, write_weights
+from analyses.solutions.evidence_sections import write_mechanism, write_training, write_weights
 from analyses.solutions.finished import Finished, read_finished
 from analyses.solutions.grid import Grid
+from analyses.solutions.models_section import write_models
+from analyses.solutions.phases_section import write_phases
 from analyses.versions import describe_versions
 from interp.figures.svg import to_svg
 from interp.records.store import Store, write_file
+
+_SUMMARISED = ("behaviour", "mechanism", "weights", "nothing")
 
 
 def write_grid_page(grid: Grid, store: Store, *, command: str, failed: Mapping[str, str] | None = None) -> Path:
@@ -21,7 +26,9 @@ def write_grid_page(grid: Grid, store: Store, *, command: str, failed: Mapping[s
     sections = _write_sections(grid, finished, failed or {})
     page = Page(
         title="Do they reason, use a symmetry, or memorise?",
-        summary=tuple(f"{section.verdict} {section.control}".strip() for section in sections[:3]),
+        summary=tuple(
+            f"{section.verdict} {section.control}".strip() for section in sections if section.anchor in _SUMMARISED
+        ),
         parts=(
             ModelPart(
                 name=f"{len(finished)} models" + (f" of {len(grid.cells)}" if len(finished) < len(grid.cells) else ""),
@@ -47,6 +54,7 @@ def _write_sections(grid: Grid, finished: Sequence[Finished], failed: Mapping[st
     sections = [
         write_behaviour(finished, notes),
         write_mechanism(finished),
+        write_phases(finished),
         write_weights(finished),
         write_training(finished),
         write_models(finished),

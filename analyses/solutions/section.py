@@ -3,31 +3,25 @@
 The task comes from the run's folder; the training history gives the curves.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from analyses.analysis import Analysis, Cells, Options, Outcome, Part, Subject
 from analyses.report.page import Figure, Section
-from analyses.solutions.cells import RANDOM_EDGES, RANDOM_MATRIX, measure_solution
-from analyses.solutions.definitions import BEHAVIOUR, COMPLEXITY, MECHANISM
-from analyses.solutions.evidence_sections import CURVES
+from analyses.solutions.cells import measure_solution
+from analyses.solutions.definitions import BEHAVIOUR, COMPLEXITY, EVIDENCE, MECHANISM
+from analyses.solutions.model_section import write_model
+from analyses.solutions.pictures import draw_rank
+from analyses.solutions.ranks import follow_rank
 from interp.errors import InputError
-from interp.figures.seeds import SeedPanel, seed_panels
 from interp.figures.svg import to_svg
 from interp.models.provenance import Provenance
 from interp.solutions.circuits import check_circuit_task
 from interp.training.runs import read_history, read_task
 from tasks.anchor.composite import Composite
 from tasks.anchor.functions import AnchorFunction
-
-_ANSWERS = {
-    "reasoning": "It reasons: it composes the maps of two anchors it never saw together",
-    "symmetric": "It uses a symmetry: it answers as it was trained to for the same anchors in the other order",
-    "memorising": "It memorises: it is right on what it was trained on and wrong on other keys",
-    "none": "Its answers follow none of the three rules throughout",
-}
 
 
 def restore_task(settings: dict[str, Any]) -> Composite:
@@ -67,79 +61,25 @@ def _measure(subject: Subject, options: Options, cells: Cells) -> Outcome:
     outcome = measure_solution(subject.model, task, n=n, n_controls=n_controls, seed=options.seed)
     history = read_history(subject.run)
     arrays = {f"history_{name}": history[name].to_numpy(dtype=np.float64) for name in history}
-    return Outcome(measurements=outcome.measurements, arrays=outcome.arrays | arrays, about=outcome.about)
+    return replace(outcome, arrays=outcome.arrays | arrays | follow_rank(history, subject.run))
 
 
 def _write_section(provenance: Provenance, cells: Cells) -> Section:
     cell = cells["solutions/classification"]
-    frame, about = cell.frame, cell.about
-    table = frame[frame["control"].isna() & frame["metric"].str.contains("behaviour: |mechanism: ")]
-    lines = {
-        name: cell.arrays[f"history_{column}"][None]
-        for column, name in CURVES.items()
-        if f"history_{column}" in cell.arrays
-    }
-    panel = SeedPanel(title="this model", steps=cell.arrays["history_step"], lines=lines)
-    return Section(
-        anchor="solutions",
-        title="Reasoning, symmetry or memory",
-        question=SOLUTIONS.question,
-        verdict=f"{_ANSWERS[about['behaviour']]}{'' if about['settled'] else ' (by a hair: the scores allow another label)'}. "
-        f"{_tell_scores(about['scores'])} {_tell_mechanism(about)}",
-        control=_tell_control(frame),
-        figures=(
-            Figure(
-                svg=to_svg(seed_panels([panel], label="share of answers")),
-                caption="Over training: right answers on trained pairs with unseen keys, and answers by either rule on the "
-                "pairs never trained.",
-            ),
-        ),
-        table=_tabulate(frame, table),
-        table_caption=f"Scores, and accuracy on trained sequences with edges cut or a circuit kept alone; {about['n']:,} "
-        "sequences a score.",
-        definitions=(*BEHAVIOUR, *MECHANISM, *COMPLEXITY),
-        notes=(f"Trained on: {about['task']}.",),
+    section = write_model(
+        cell, anchor="solutions", title="Reasoning, symmetry or memory", question=SOLUTIONS.question, states="all"
     )
-
-
-def _tell_scores(scores: dict[str, dict[str, float]]) -> str:
-    def share(name: str) -> str:
-        score = scores[name]
-        return f"{score['value']:.0%} [{score['low']:.0%}, {score['high']:.0%}]"
-
-    mirrored = f" and mirrors {share('symmetric')}" if "symmetric" in scores else ""
-    return f"It is right on {share('id')} of unseen keys, composes {share('reasoning')} of the pairs never trained{mirrored}."
-
-
-def _tell_mechanism(about: dict[str, Any]) -> str:
-    fits = {True: ", as is usual for that", False: ", which is unusual for that", None: ""}[about["agrees"]]
-    return f"Mechanism: {about['mechanism']}{fits}."
-
-
-def _tell_control(frame: pd.DataFrame) -> str:
-    kept = frame[frame["metric"].str.startswith("mechanism: kept alone") & frame["control"].fillna("").eq(RANDOM_EDGES)]
-    rank = frame[frame["metric"].eq("stable rank of W_Q")]
-    own, random = rank[rank["control"].isna()], rank[rank["control"].fillna("").eq(RANDOM_MATRIX)]
-    told = (
-        f"As many random edges kept alone leave an accuracy of {kept['value'].max():.2f} at most." if len(kept) else ""
+    rank = draw_rank(cell, title="over training")
+    caption = (
+        "Stable rank of the first layer's W_Q; dashed with its band: the mean and the central 95% of random matrices."
     )
-    if len(own) and len(random):
-        told += f" Stable rank of the first W_Q {own['value'].iloc[0]:.1f}, of random matrices {random['value'].iloc[0]:.1f}."
-    return told.strip()
-
-
-def _tabulate(frame: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:
-    controls = frame[frame["control"].notna()].groupby("metric")["value"].first()
-    return pd.DataFrame(
-        {
-            "what": shown["metric"],
-            "value": shown["value"].astype(float),
-            "low": shown["low"].astype(float),
-            "high": shown["high"].astype(float),
-            "random edges": shown["metric"].map(controls).astype(float),
-            "n": shown["n"],
-        }
-    ).reset_index(drop=True)
+    figures = () if rank is None else (Figure(svg=to_svg(rank), caption=caption),)
+    return replace(
+        section,
+        figures=(*section.figures, *figures),
+        definitions=(*BEHAVIOUR, *MECHANISM, *EVIDENCE, *COMPLEXITY),
+        notes=(f"Trained on: {cell.about['task']}.",),
+    )
 
 
 SOLUTIONS = Analysis(

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
-from matplotlib.collections import PatchCollection
+from matplotlib.colors import to_rgba
 from matplotlib.patches import Circle, Rectangle
 
 from interp.errors import InputError
@@ -24,6 +24,8 @@ _COLOURS = ("accent", "second", "third", "control", "fourth", "fifth")
 _WIDTH, _HEIGHT, _MOST_RINGS, _RING = 104, 64, 5, 8.5
 _FAINT, _FULL = 0.10, 0.42
 """Opacity of a cell in which no seed, and in which every seed, found the solution."""
+_TINT = 0.06
+"""Opacity inside a ring."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,6 +38,8 @@ class Seed:
     """Written into its ring."""
     name: str = ""
     """What the ring says under the pointer."""
+    link: str = ""
+    """Where the ring leads when it's pressed; empty for nowhere."""
 
 
 def phase_diagram(
@@ -83,19 +87,15 @@ def phase_diagram(
                 9 / (picture.get_size_inches()[0] * 72), 1 - (above + height / 2) / (picture.get_size_inches()[1] * 72),
                 y_label, rotation=90, ha="center", va="center", size=11.5, color=LIGHT["muted"],
             )  # fmt: skip
-        tips = []
-        rings = []
+        n_rings = 0
         for (row, column), seeds in found.items():
             corner = (float(_WIDTH * columns.index(column)), float(_HEIGHT * rows.index(row)))
             _draw_cell(axes, corner, seeds, colours)
-            rings += _place_rings(corner, seeds, colours)
-            tips += [seed.name or f"{row}, {column}: {seed.kind}" for seed in seeds[:_MOST_RINGS]]
-        marks = PatchCollection(
-            [ring for ring, _ in rings], facecolors="none", edgecolors=[colour for _, colour in rings], lw=1.6, zorder=3
-        )
-        marks.set_gid("seeds")
-        axes.add_collection(marks)
-        picture.tooltips["seeds"] = tips
+            for spot, seed in zip(_spots(len(seeds)), seeds, strict=False):
+                ring = _draw_ring(axes, corner, spot, seed, colours)
+                ring.set_gid(f"seed-{n_rings}")
+                picture.tooltips[f"seed-{n_rings}"] = [seed.name or f"{row}, {column}: {seed.kind}"]
+                n_rings += 1
         for i, line in enumerate(legend):
             picture.add_text(0, above + height + 50 + 17 * i, line, size=11, color=LIGHT["muted"])
     return picture
@@ -119,18 +119,18 @@ def _draw_cell(axes: Axes, corner: tuple[float, float], seeds: Sequence[Seed], c
             left + _WIDTH / 2, bottom + _HEIGHT - 18, f"{most} of {len(seeds)}" if len(winners) == 1 else
             " : ".join([str(most)] * len(winners)), ha="center", va="center_baseline", size=11, color=LIGHT["ink"],
         )  # fmt: skip
-    for (x, y), seed in zip(_spots(len(seeds)), seeds, strict=False):
-        axes.text(left + x, bottom + y - 0.5, seed.letter, ha="center", va="center_baseline", size=9.5,
-                  color=LIGHT[colours[seed.kind]], weight="bold", zorder=4)  # fmt: skip
 
 
-def _place_rings(
-    corner: tuple[float, float], seeds: Sequence[Seed], colours: Mapping[str, str]
-) -> list[tuple[Circle, str]]:
-    return [
-        (Circle((corner[0] + x, corner[1] + y), _RING), LIGHT[colours[seed.kind]])
-        for (x, y), seed in zip(_spots(len(seeds)), seeds, strict=False)
-    ]
+def _draw_ring(
+    axes: Axes, corner: tuple[float, float], spot: tuple[float, float], seed: Seed, colours: Mapping[str, str]
+) -> Circle:
+    """A ring with its letter; the ring lies on top and is filled by a hint of its colour, so that all of it can be pressed."""
+    x, y, colour = corner[0] + spot[0], corner[1] + spot[1], LIGHT[colours[seed.kind]]
+    axes.text(x, y - 0.5, seed.letter, ha="center", va="center_baseline", size=9.5, color=colour, weight="bold",
+              zorder=2.5)  # fmt: skip
+    ring = Circle((x, y), _RING, fc=to_rgba(colour, _TINT), ec=colour, lw=1.6, zorder=3, url=seed.link or None)
+    axes.add_patch(ring)
+    return ring
 
 
 def _spots(n: int) -> list[tuple[float, float]]:

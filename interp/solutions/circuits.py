@@ -1,8 +1,8 @@
 """Circuits between the roles of a composite task: cut one, or keep it alone.
 
-A circuit names edges (query role <- key role) of two stages, the last layer and all layers before it:
+A circuit names edges (query role <- key role) of two stages:
 
-| circuit | before the last layer | in the last layer |
+| circuit | first stage | second stage |
 |---|---|---|
 | `parallel` | anchor_1 <- key, anchor_2 <- key | last <- anchor_1, last <- anchor_2 |
 | `serial` | anchor_2 <- key, anchor_2 <- anchor_1 | last <- anchor_2 |
@@ -10,8 +10,10 @@ A circuit names edges (query role <- key role) of two stages, the last layer and
 
 The first and the last are those of Zhang et al. 2024 (arXiv 2405.05409, figure 3): the anchors act on the key each in its
 place, or are first brought together. A composition may also be done one anchor after the other, which is `serial`.
-`hybrid` has the edges of all three. A position always keeps the edge to itself. In a model of more than two layers the
-first stage is every layer before the last.
+`hybrid` has the edges of all three. A position always keeps the edge to itself.
+
+The second stage begins where the last token has to read other positions for the last time (see `stages`), which with two
+layers is the last, and goes on to the end of the model. The first stage is every layer before it.
 
 >>> CIRCUITS["symmetric"].last
 (('last', 'key'),)
@@ -46,9 +48,9 @@ class Circuit:
     """Edges between roles in two stages."""
 
     first: tuple[RoleEdge, ...] = ()
-    """In every layer before the last."""
+    """In every layer of the first stage."""
     last: tuple[RoleEdge, ...] = ()
-    """In the last layer."""
+    """In every layer of the second stage."""
 
     def __or__(self, other: "Circuit") -> "Circuit":
         return Circuit(
@@ -96,19 +98,32 @@ def cut_edges(
         yield
 
 
-def spread_circuit(model: Any, batch: Batch, circuit: Circuit) -> dict[int, Bool[Tensor, "batch query_pos key_pos"]]:
-    """{layer: the circuit's edges there}, without layers in which it has none."""
-    last = model.cfg.n_layers - 1
-    stages = dict.fromkeys(range(last), circuit.first) | {last: circuit.last}
+def spread_circuit(
+    model: Any, batch: Batch, circuit: Circuit, *, second_stage: int | None = None
+) -> dict[int, Bool[Tensor, "batch query_pos key_pos"]]:
+    """{layer: the circuit's edges there}, without layers in which it has none.
+
+    `second_stage` is the first layer of the second stage, None the last layer.
+    """
+    n_layers = model.cfg.n_layers
+    begin = n_layers - 1 if second_stage is None else second_stage
+    stages = {layer: circuit.first if layer < begin else circuit.last for layer in range(n_layers)}
     return {layer: find_edges(batch, edges) for layer, edges in stages.items() if edges}
 
 
-def spread_complement(model: Any, batch: Batch, circuit: Circuit) -> dict[int, Bool[Tensor, "batch query_pos key_pos"]]:
+def spread_complement(
+    model: Any, batch: Batch, circuit: Circuit, *, second_stage: int | None = None
+) -> dict[int, Bool[Tensor, "batch query_pos key_pos"]]:
     """{layer: every edge that is not the circuit's}: cutting these keeps the circuit alone."""
-    kept = spread_circuit(model, batch, circuit)
+    kept = spread_circuit(model, batch, circuit, second_stage=second_stage)
     n_positions = batch.tokens.shape[1]
     others = torch.ones(len(batch.tokens), n_positions, n_positions, dtype=torch.bool).tril(-1)
     return {layer: others & ~kept[layer] if layer in kept else others for layer in range(model.cfg.n_layers)}
+
+
+def list_layers(circuit: Circuit, *, n_layers: int, second_stage: int) -> range:
+    """The layers in which the circuit has edges."""
+    return range(0 if circuit.first else second_stage, n_layers if circuit.last else second_stage)
 
 
 def leave_last_free(task: Composite, *, split: str, n: int, seed: int) -> Batch:

@@ -13,6 +13,7 @@ Solution(built: behaviour none, mechanism none)
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,9 @@ import pandas as pd
 from interp.models.provenance import Provenance, get_provenance
 from interp.solutions.behaviour import Behaviour, measure_behaviour
 from interp.solutions.circuits import CutMode, check_circuit_task
-from interp.solutions.mechanism import Mechanism, measure_mechanism
+from interp.solutions.mechanism import measure_mechanism
+from interp.solutions.mechanism_result import Mechanism
+from interp.solutions.stages import SecondStage, check_second_stage
 from interp.solutions.thresholds import Thresholds
 from tasks.anchor.composite import Composite
 
@@ -30,8 +33,6 @@ if TYPE_CHECKING:
 
 EXPECTED = {"reasoning": ("parallel", "serial"), "symmetric": ("symmetric",), "memorising": ("distributed",)}
 """The mechanisms by which a behaviour is usually explained."""
-
-MODES: tuple[CutMode, ...] = ("mask", "zero")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -90,6 +91,7 @@ def classify_solution(
     model: Any,
     task: Composite,
     *,
+    second_stage: SecondStage = "found",
     n: int = 500,
     n_controls: int = 20,
     thresholds: Thresholds | None = None,
@@ -97,16 +99,13 @@ def classify_solution(
 ) -> Solution:
     """Measure behaviour on `n` sequences of each split, and mechanism on at most `n` trained ones, by both kinds of cut.
 
-    For their errors see `measure_behaviour` and `measure_mechanism`.
+    `second_stage` is the layer at which the circuits' second stage begins, found by the first kind of cut and taken for both;
+    see `measure_mechanism`. For errors see there and `measure_behaviour`.
     """
     check_circuit_task(model, task, mode="mask")
-    return Solution(
-        behaviour=measure_behaviour(model, task, n=n, thresholds=thresholds, seed=seed),
-        mechanisms={
-            mode: measure_mechanism(
-                model, task, mode=mode, n=n, n_controls=n_controls, thresholds=thresholds, seed=seed
-            )
-            for mode in MODES
-        },
-        provenance=get_provenance(model),
-    )
+    check_second_stage(model, second_stage)
+    behaviour = measure_behaviour(model, task, n=n, thresholds=thresholds, seed=seed)
+    measure = partial(measure_mechanism, model, task, n=n, n_controls=n_controls, thresholds=thresholds, seed=seed)
+    mask = measure(mode="mask", second_stage=second_stage)
+    zero = measure(mode="zero", second_stage=mask.second_stage)
+    return Solution(behaviour=behaviour, mechanisms={"mask": mask, "zero": zero}, provenance=get_provenance(model))

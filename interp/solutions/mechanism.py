@@ -1,21 +1,11 @@
 """By which circuit a model answers a composite task: what breaks when it is cut, and what suffices when it is kept alone.
 
 Every cut of edges between roles is compared with random edges of the same layers that carry the same attention, every
-circuit kept alone with as many random edges (see `cutting`). With a the accuracy on trained sequences,
+circuit kept alone with as many random edges (see `cutting`); what is sufficient and needed by that, and the circuit that
+it names, is in `mechanism_result`.
 
-    sufficient: a(circuit kept alone) >= 0.8 a(uncut), and above every control
-    needed:     a(circuit cut) <= 0.5 a(uncut), and below every control that is fair
-
-A control is fair where it carries at least 0.9 of the attention of the edges that are cut, in each layer. In the last layer
-only one query counts; where most of its attention is cut there are no other edges to match it, and the first half of
-the rule decides alone.
-
-| mechanism | what is sufficient |
-|---|---|
-| `parallel`, `serial`, `symmetric` | that circuit, it alone, and it is needed (see `circuits`) |
-| `hybrid` | several of them, one that isn't needed, or only all their edges together |
-| `distributed` | none: tokens without a role take part |
-| `none` | the uncut accuracy is below 0.5, so that there is nothing to explain |
+The circuits have two stages, the second of which begins where the last token has to read for the last time (see `stages`): with
+two layers in the last, in a deeper model perhaps earlier. The names of the cuts are those of two layers.
 
 `followed` is a test of its own: the state of the last token after each layer is replaced by that of a sequence with the
 same key and noise but other anchors. Where the anchors are brought to the last token first, the answer follows early.
@@ -29,20 +19,15 @@ The circuits are those of Zhang et al. 2024 (arXiv 2405.05409, figure 3) and the
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from html import escape
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from interp.errors import InputError
 from interp.solutions.circuits import (
     CIRCUITS,
-    Circuit,
     CutMode,
     check_circuit_task,
     check_fits,
@@ -52,137 +37,10 @@ from interp.solutions.circuits import (
 )
 from interp.solutions.cutting import CutRuns, Edges
 from interp.solutions.following import follow_anchors
+from interp.solutions.mechanism_result import CUTS, Mechanism
+from interp.solutions.stages import SecondStage, check_second_stage, choose_second_stage
 from interp.solutions.thresholds import Thresholds
-from interp.statistics import bootstrap_interval, permutation_p_value
 from tasks.anchor.composite import Composite
-
-if TYPE_CHECKING:
-    from interp.figures.style import Picture
-
-MechanismLabel = Literal["parallel", "serial", "symmetric", "hybrid", "distributed", "none"]
-
-CUTS: Mapping[str, Circuit] = {
-    "key → anchors, before the last layer": Circuit(first=(("anchor_1", "key"), ("anchor_2", "key"))),
-    "anchor 1 → anchor 2, before the last layer": Circuit(first=(("anchor_2", "anchor_1"),)),
-    "anchors → last, before the last layer": Circuit(first=(("last", "anchor_1"), ("last", "anchor_2"))),
-    "key → last, last layer": Circuit(last=(("last", "key"),)),
-    "anchors → last, last layer": Circuit(last=(("last", "anchor_1"), ("last", "anchor_2"))),
-}
-"""The cuts of single stages, in which the circuits differ."""
-
-_SINGLE: tuple[Literal["parallel", "serial", "symmetric"], ...] = ("parallel", "serial", "symmetric")
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Mechanism:
-    """What cutting and keeping do to the answers, sequence by sequence."""
-
-    split: str
-    """Which sequences: `train`, `id`, `held_out` or `altered`."""
-    mode: CutMode
-    """How edges are cut."""
-    uncut: Float[np.ndarray, "sequence"]
-    """1 where the answer is the target."""
-    cut: Mapping[str, Float[np.ndarray, "sequence"]]
-    """The same with the edges of each entry of `CUTS` and of `CIRCUITS` cut."""
-    cut_mass: Mapping[str, Float[np.ndarray, "layer"]]
-    """Attention on those edges in each layer, summed over heads and queries, a mean over sequences."""
-    cut_control: Mapping[str, Float[np.ndarray, "draw"]]
-    """Accuracy with random edges cut that carry the same attention in the same layers."""
-    control_mass: Mapping[str, Float[np.ndarray, "draw layer"]]
-    """Attention that the random edges do carry: less than `cut_mass` where there are no others to match it."""
-    kept: Mapping[str, Float[np.ndarray, "sequence"]]
-    """Only each circuit of `CIRCUITS` kept."""
-    kept_control: Mapping[str, Float[np.ndarray, "draw"]]
-    """Accuracy with as many random edges kept instead."""
-    followed: Float[np.ndarray, "other layer"]
-    """1 where the answer follows other anchors, once the last token's state after a layer is theirs."""
-    thresholds: Thresholds = field(default_factory=Thresholds)
-    """What the label rests on."""
-    seed: int
-    """Seed of the sequences, of the controls and of the bootstrap."""
-
-    def is_sufficient(self, circuit: str) -> bool:
-        """Whether the circuit alone keeps most of the accuracy, and more than random edges do."""
-        kept = self.kept[circuit].mean()
-        enough = kept >= self.thresholds.sufficient * self.uncut.mean()
-        return bool(enough and kept > self.kept_control[circuit].max())
-
-    def is_needed(self, edges: str) -> bool:
-        """Whether cutting these edges costs half of the accuracy or more, and more than their control, if it is fair."""
-        left = self.cut[edges].mean()
-        costs = left <= self.thresholds.needed * self.uncut.mean()
-        return bool(costs and (left < self.cut_control[edges].min() or not self.is_matched(edges)))
-
-    def is_matched(self, edges: str) -> bool:
-        """Whether the random edges carry nearly the attention of these edges, in every layer."""
-        return bool((self.control_mass[edges].mean(axis=0) >= self.thresholds.matched * self.cut_mass[edges]).all())
-
-    @property
-    def label(self) -> MechanismLabel:
-        """The circuit that suffices and is needed; `none` where there is too little accuracy to explain."""
-        if self.uncut.mean() < self.thresholds.answers:
-            return "none"
-        found = [name for name in _SINGLE if self.is_sufficient(name)]
-        if len(found) == 1 and self.is_needed(found[0]):
-            return found[0]
-        return "hybrid" if found or self.is_sufficient("hybrid") else "distributed"
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row an intervention: accuracy with its interval, the control's mean and range, p, n, and attention cut.
-
-        `verdict` is `needed` or `sufficient` where these edges are. `mass` and `control_mass` are sums over layers.
-        """
-        rows = [self._row("uncut", "", self.uncut)]
-        for name, values in self.cut.items():
-            masses = {"mass": self.cut_mass[name].sum(), "control_mass": self.control_mass[name].sum(axis=1).mean()}
-            verdict = "needed" if self.is_needed(name) else ""
-            rows.append(self._row("cut", name, values, self.cut_control[name], side=-1, verdict=verdict) | masses)
-        for name, values in self.kept.items():
-            verdict = "sufficient" if self.is_sufficient(name) else ""
-            rows.append(self._row("kept alone", name, values, self.kept_control[name], verdict=verdict))
-        for layer, values in enumerate(self.followed.T):
-            rows.append(self._row("other anchors", f"last token after layer {layer}", values))
-        return pd.DataFrame(rows)
-
-    def figure(self) -> "Picture":
-        """Accuracy after each cut and of each circuit kept alone, beside the random edges."""
-        from interp.figures.solutions import mechanism_picture
-
-        return mechanism_picture(self.to_frame(), self.cut_control, self.kept_control, title=self._title())
-
-    def _row(
-        self,
-        kind: str,
-        edges: str,
-        values: Float[np.ndarray, "sequence"],
-        draws: Float[np.ndarray, "draw"] | None = None,
-        *,
-        side: Literal[1, -1] = 1,
-        verdict: str = "",
-    ) -> dict[str, Any]:
-        accuracy = float(values.mean())
-        low, high = bootstrap_interval(values, seed=self.seed)
-        row: dict[str, Any] = {"intervention": kind, "edges": edges, "verdict": verdict, "accuracy": accuracy}
-        row |= {"low": float(low), "high": float(high), "n": len(values)}
-        if draws is not None:
-            row |= {"control": draws.mean(), "control_low": draws.min(), "control_high": draws.max()}
-            row |= {"p": permutation_p_value(side * accuracy, side * draws)}
-        return row
-
-    def _title(self) -> str:
-        how = {"mask": "edges cut before the softmax", "zero": "edges cut after the softmax"}[self.mode]
-        return f"Mechanism: {self.label} ({how})"
-
-    def _repr_html_(self) -> str:
-        return f"<p><code>{escape(repr(self))}</code></p>{self.figure()._repr_html_()}"
-
-    def __repr__(self) -> str:
-        kept = ", ".join(f"{name} {values.mean():.2f}" for name, values in self.kept.items())
-        return (
-            f"Mechanism({self.label}, mode {self.mode}: accuracy {self.uncut.mean():.2f}; kept alone {kept}; "
-            f"n={len(self.uncut)})"
-        )
 
 
 @torch.no_grad()
@@ -192,6 +50,7 @@ def measure_mechanism(
     *,
     split: str = "train",
     mode: CutMode = "mask",
+    second_stage: SecondStage = "found",
     n: int = 500,
     n_controls: int = 20,
     thresholds: Thresholds | None = None,
@@ -199,20 +58,29 @@ def measure_mechanism(
 ) -> Mechanism:
     """Cut and keep the circuits on sequences of `split` whose last token is none of the anchors, at most `n` of them.
 
+    `second_stage` is the layer at which the circuits' second stage begins, by its number, `last`, or found by the rule of
+    `interp.solutions.stages`, which with two layers is the last.
+
     `followed` compares trained pairs with each other, on keys of the training and noise of its own.
 
     Raises `InputError` for a model of one layer, in which no state can be read that another layer wrote, a model too
     small for the task, a task of other than two anchors or with the key behind them, a mode other than `mask` and
-    `zero`, and no control.
+    `zero`, a second stage that is no layer with another before it, and no control.
     """
     check_circuit_task(model, task, mode=mode)
     check_fits(model, task)
+    check_second_stage(model, second_stage)
     if n_controls < 1:
         raise InputError(f"n_controls={n_controls} leaves an effect without anything to compare; give at least 1.")
+    thresholds = thresholds or Thresholds()
     batch = leave_last_free(task, split=split, n=n, seed=seed)
     runs = CutRuns(model, batch, mode=mode, n_controls=n_controls, seed=seed)
-    cuts = {name: spread_circuit(model, batch, circuit) for name, circuit in {**CUTS, **CIRCUITS}.items()}
-    keeps = {name: spread_complement(model, batch, circuit) for name, circuit in CIRCUITS.items()}
+    begin, without_last = choose_second_stage(runs, second_stage, thresholds=thresholds)
+    cuts = {
+        name: spread_circuit(model, batch, circuit, second_stage=begin)
+        for name, circuit in {**CUTS, **CIRCUITS}.items()
+    }
+    keeps = {name: spread_complement(model, batch, circuit, second_stage=begin) for name, circuit in CIRCUITS.items()}
     cut, cut_control, control_mass, kept, kept_control = {}, {}, {}, {}, {}
     for name, edges in cuts.items():
         draws = _list_draws(runs.draw_cuts(name, edges))
@@ -233,7 +101,9 @@ def measure_mechanism(
         kept=kept,
         kept_control=kept_control,
         followed=follow_anchors(model, task, n=n, seed=seed),
-        thresholds=thresholds or Thresholds(),
+        second_stage=begin,
+        without_last=without_last,
+        thresholds=thresholds,
         seed=seed,
     )
 

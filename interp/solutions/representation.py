@@ -41,6 +41,7 @@ from interp.complexity.representation import (
     order_of_values,
     project_pca,
     project_tsne,
+    project_umap,
     target_cosine,
 )
 from interp.errors import InputError
@@ -56,7 +57,7 @@ from tasks.task import Batch
 if TYPE_CHECKING:
     from interp.figures.style import Picture
 
-Method = Literal["pca", "tsne"]
+Method = Literal["pca", "tsne", "umap"]
 _COMPONENTS = (1, 2, 10)
 _LAST = "before the unembedding"
 
@@ -109,11 +110,14 @@ class Representation:
         return frame[["measure", "where", "value", "low", "high", "control", "p", "n"]]
 
     def figure(self, method: Method = "pca") -> "Picture":
-        """The states in the plane, a panel a place: colour is the first anchor, shape the second."""
+        """The states in the plane, a panel a place: colour is the first anchor, shape the second.
+
+        UMAP is an extra, `pip install 'interp-toolkit[umap]'`; `InputError` without it, and for another method.
+        """
         from interp.figures.states import states_picture
 
         if method not in get_args(Method):
-            raise InputError(f"method={method!r} isn't known; use {' or '.join(map(repr, get_args(Method)))}.")
+            raise InputError(f"method={method!r} isn't known; use {', '.join(map(repr, get_args(Method)))}.")
         planes, notes = {}, {}
         for where, states in self.states.items():
             tensor = torch.from_numpy(states)
@@ -122,9 +126,10 @@ class Representation:
                 planes[where] = projected.coordinates
                 notes[where] = f"{projected.explained.sum():.0%} of the variance"
             else:
-                planes[where] = project_tsne(tensor, seed=self.seed)
+                project = project_tsne if method == "tsne" else project_umap
+                planes[where] = project(tensor, seed=self.seed)
                 notes[where] = "distances and sizes mean nothing"
-        title = {"pca": "principal components", "tsne": "t-SNE"}[method]
+        title = {"pca": "principal components", "tsne": "t-SNE", "umap": "UMAP"}[method]
         return states_picture(planes, self.pairs, notes=notes, title=f"Last token by anchors, {title}")
 
     def _repr_html_(self) -> str:

@@ -36,12 +36,12 @@ from interp.training.config import TrainConfig
 from interp.training.evaluate import is_last_only
 from interp.training.result import Engine, TrainRun
 from interp.training.stacked import Stack, can_stack
-from interp.training.trainee import Trainee
+from interp.training.trainee import Observer, Trainee
 from tasks.task import Batch, Task
 
 _CPU_POSITIONS = 512
-"""Positions in a model's batch up to which a CPU gains from stacking. With two layers of width 64 it takes half the time
-at 72 positions, 0.8 of it at 288, and 1.1 of it at 2,304 (`tests/benchmarks/bench_training.py many`)."""
+"""Positions in a model's batch up to which a CPU gains from stacking. With two layers of width 64 it takes 0.7 of the time
+at 72 positions, 0.85 of it at 288, and 1.1 of it at 2,304 (`tests/benchmarks/bench_training.py many`)."""
 
 
 class _Full(Exception):
@@ -54,10 +54,12 @@ def train_many(
     configs: Sequence[TrainConfig],
     *,
     folders: Sequence[str | Path] | None = None,
+    observers: Sequence[Observer | None] | None = None,
     engine: Literal["auto", "stacked", "separate"] = "auto",
     progress: Literal["auto", "off"] = "auto",
 ) -> list[TrainRun]:
-    """Train `models[i]` in place on `tasks[i]` by `configs[i]`, kept in `folders[i]`; one run each, in order.
+    """Train `models[i]` in place on `tasks[i]` by `configs[i]`, kept in `folders[i]`, watched by `observers[i]`; one run
+    each, in order.
 
     `engine="auto"` stacks on an accelerator, and on a CPU where batches are small. Models that cannot be stacked with
     others are trained one after another whatever `engine` says; `TrainRun.engine` says which it was. A stacked run's
@@ -68,6 +70,7 @@ def train_many(
         "tasks": tasks,
         "configs": configs,
         **({} if folders is None else {"folders": folders}),
+        **({} if observers is None else {"observers": observers}),
     }
     for name, given in wanted.items():
         if len(given) != len(models):
@@ -78,10 +81,12 @@ def train_many(
         raise InputError("the same folder is given twice: give one for each run")
     if engine not in ("auto", "stacked", "separate"):
         raise InputError(f"engine={engine!r} is unknown: give 'auto', 'stacked' or 'separate'")
-    kept: Sequence[str | Path | None] = folders or [None] * len(models)
+    nothing = [None] * len(models)
     trainees = [
-        Trainee(model=model, task=task, config=config, folder=folder)
-        for model, task, config, folder in zip(models, tasks, configs, kept, strict=True)
+        Trainee(model=model, task=task, config=config, folder=folder, observe=observe)
+        for model, task, config, folder, observe in zip(
+            models, tasks, configs, folders or nothing, observers or nothing, strict=True
+        )
     ]
     with torch.enable_grad():
         for trainee in trainees:

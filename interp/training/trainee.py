@@ -25,7 +25,7 @@ from interp.training.config import TrainConfig
 from interp.training.evaluate import backward, evaluate
 from interp.training.forward import Forward, choose_forward
 from interp.training.optimise import make_optimizer, update
-from interp.training.result import Engine, TrainRun
+from interp.training.result import Engine, TrainRun, find_main_scores
 from interp.training.schedule import learning_rate_at
 from tasks.seeding import derive_seed
 from tasks.task import Batch, Task
@@ -135,7 +135,7 @@ class Trainee:
     def headline(self) -> dict[str, str]:
         """The last evaluation, for a progress bar."""
         row = self.progress.rows[-1]
-        return {name: f"{value:.3f}" for name, value in row.items() if name == "loss" or name.endswith("_error")}
+        return {name: f"{row[name]:.3f}" for name in ("loss", *find_main_scores(row).values())}
 
     def _sample(self, step: int) -> Batch:
         seed = derive_seed(self.config.seed, "train", step)

@@ -82,22 +82,10 @@ def check_targets(keys: Sequence[int], pair: Pair, targets: Sequence[int], *, d_
             )
 
 
-def check_number(n: int) -> None:
-    """A batch has at least one sequence."""
-    if n < 1:
-        raise TaskError(f"a batch of {n} sequences cannot be drawn: give at least 1")
-
-
 def check_size(n_sequences: int | None) -> None:
     """A training set has at least one sequence, where it is fixed."""
     if n_sequences is not None and n_sequences < 1:
         raise TaskError(f"n_sequences={n_sequences} leaves no sequence: give at least 1, or None for fresh ones")
-
-
-def check_split(split: str, splits: Sequence[str], *, name: str) -> None:
-    """The split is one of the task's."""
-    if split not in splits:
-        raise TaskError(f"{name} has no split {split!r}: give one of {', '.join(splits)}")
 
 
 def spell(pairs: Sequence[Pair]) -> str:

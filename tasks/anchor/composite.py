@@ -28,20 +28,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tasks.anchor.checks import (
-    check_keys,
-    check_number,
-    check_pairs,
-    check_places,
-    check_size,
-    check_split,
-    check_targets,
-    spell,
-)
+from tasks.anchor.checks import check_keys, check_pairs, check_places, check_size, check_targets, spell
 from tasks.anchor.functions import PAPER_FUNCTION, AnchorFunction, Pair
 from tasks.anchor.sequences import assemble, draw_noise, predict, read_role
 from tasks.anchor.splits import KeyPlaces, Keys, check_modulus
 from tasks.anchor.tables import PairTables
+from tasks.checks import check_number, check_split
 from tasks.seeding import derive_generator
 from tasks.task import Batch, TaskError
 

@@ -11,9 +11,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tasks.anchor.checks import check_keys, check_number, check_size, check_split
+from tasks.anchor.checks import check_keys, check_size
 from tasks.anchor.sequences import is_right
 from tasks.anchor.splits import Keys, KeyTable, allow_keys, check_modulus
+from tasks.checks import check_number, check_split
 from tasks.seeding import derive_generator
 from tasks.task import Batch, TaskError
 

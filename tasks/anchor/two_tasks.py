@@ -22,9 +22,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tasks.anchor.checks import check_keys, check_number, check_pairs, check_size, check_split, check_targets
+from tasks.anchor.checks import check_keys, check_pairs, check_size, check_targets
 from tasks.anchor.functions import Pair
 from tasks.anchor.sequences import assemble, draw_noise, is_right
+from tasks.checks import check_number, check_split
 from tasks.seeding import derive_generator
 from tasks.task import Batch, TaskError
 

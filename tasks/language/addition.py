@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tasks.anchor.checks import check_number, check_split
+from tasks.checks import check_number, check_split
 from tasks.language.held_out import check_share, draw_until, is_held_out
 from tasks.language.sequences import assemble, mask_between, score_answers
 from tasks.seeding import derive_generator, derive_seed

@@ -2,12 +2,13 @@
 
     every wug is dax . every fip is not red . every dax is red . every kel is fip .     rules, in random order
     ada is wug . ? ada is not red :                                                     fact, question
-    ada is dax . ada is red . false                                                     chain of thought, answer
+    ada is wug . ada is dax . ada is red . false                                        chain of thought, answer
 
 Each question has an ontology of its own. From the fact, `hops` rules lead to a property; the other branches lead just as
 far, to the same property or its opposite, so that half of all branches end in `not`. Exchange the ends of two branches,
 and the words stay the same, but the answer turns. Since both are equally likely, no bag of words tells the answer: one
-must follow the rules. Half of each batch is true.
+must follow the rules. The chain begins with the fact, as the published ones do. Half of each batch
+is true.
 
 Splits: `train` with 1 to `hops` rules on the way; `id`, as many, but with an individual, a property and a chain of kinds
 that never stand together in training, whatever is around them; `ood`, more rules than trained, up to `ood_hops`.
@@ -16,7 +17,7 @@ that never stand together in training, whatever is around them; `ood`, more rule
 >>> task = Ontology(hops=2, ood_hops=3)
 >>> batch = task.sample(6, split="train", seed=0)
 >>> spell(batch.tokens[1], task.vocabulary)
-'every lum is old . every crev is not old . eve is crev . ? eve is old : eve is not old . false'
+'every lum is old . every crev is not old . eve is crev . ? eve is old : eve is crev . eve is not old . false'
 """
 
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tasks.anchor.checks import check_number, check_split
+from tasks.checks import check_number, check_split
 from tasks.language.held_out import check_share, draw_until, is_held_out
 from tasks.language.ontology_text import CONCEPTS, INDIVIDUALS, PROPERTIES, VOCABULARY, Questions, write
 from tasks.language.sequences import assemble, mask_between, score_answers
@@ -46,6 +47,8 @@ class Ontology:
     """Most rules on the way out of distribution, where they are more than `hops`."""
     branches: int = 2
     """Chains of rules in an ontology: an even number, of which the fact begins one."""
+    kinds: int = len(CONCEPTS)
+    """Kinds that the language has; the fewer, the sooner a model can tell them all apart."""
     targets: Targets = "chain"
     """`chain`: each step is written, then the answer. `answer`: it is due at once, without a chain."""
     id_share: float = 0.1
@@ -63,10 +66,12 @@ class Ontology:
             raise TaskError(
                 f"branches={self.branches} would let the count of 'not' tell the answer: give an even number from 2 up"
             )
-        if self.branches * self.ood_hops > len(CONCEPTS):
+        if self.kinds > len(CONCEPTS):
+            raise TaskError(f"kinds={self.kinds} is more than there are words for: give at most {len(CONCEPTS)}")
+        if self.branches * self.ood_hops > self.kinds:
             raise TaskError(
                 f"{self.branches} branches of {self.ood_hops} rules need {self.branches * self.ood_hops} kinds, "
-                f"but there are {len(CONCEPTS)}: give fewer branches or a smaller ood_hops"
+                f"but there are {self.kinds}: give fewer branches or a smaller ood_hops"
             )
         if self.targets not in get_args(Targets):
             raise TaskError(f"targets={self.targets!r} is unknown: give 'chain' or 'answer'")
@@ -116,18 +121,18 @@ class Ontology:
         return assemble(tokens, answer=answer, roles={**regions, "separator": separator, "answer": answer_at})
 
     def score(self, logits: Float[Tensor, "batch pos d_vocab"], batch: Batch) -> dict[str, Float[Tensor, " batch"]]:
-        """`answer`, chance 1/2, `exact_match` of chain and answer, and `token_accuracy`, one value per sequence.
+        """`exact_match` of chain and answer, `token_accuracy`, and `answer`, chance 1/2, one value per sequence.
 
         `answer` is given behind the right chain. Whether the model gets there by itself is what `exact_match` says.
         """
         before = (batch.roles["answer"] - 1).to(logits.device)
         right = logits.argmax(-1) == batch.targets.to(logits.device)
-        return {"answer": right.gather(1, before)[:, 0].float(), **score_answers(logits, batch)}
+        return {**score_answers(logits, batch), "answer": right.gather(1, before)[:, 0].float()}
 
     def _width(self, split: str) -> int:
         """Tokens of the longest row: rules, fact, question with its separator, chain, answer."""
         hops = self.ood_hops if split == "ood" else self.hops
-        chain = 4 * hops + 1 if self.targets == "chain" else 0
+        chain = 4 * (hops + 1) + 1 if self.targets == "chain" else 0
         return self.branches * 5 * hops + self.branches // 2 + 4 + 6 + chain + 1
 
     def _draw(self, n: int, split: str, generator: torch.Generator) -> Questions:
@@ -138,7 +143,7 @@ class Ontology:
             individual = torch.randint(len(INDIVIDUALS), (m, 1), generator=generator)
             about = torch.randint(len(PROPERTIES), (m, 1), generator=generator)
             hops = torch.randint(least, most + 1, (m, 1), generator=generator)
-            order = torch.rand((m, len(CONCEPTS)), generator=generator)
+            order = torch.rand((m, self.kinds), generator=generator)
             return torch.cat([individual, about, hops, order.topk(self.branches * most, dim=1).indices], dim=1)
 
         def keep(rows: Int[Tensor, "m columns"]) -> Bool[Tensor, " m"]:

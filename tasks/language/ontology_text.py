@@ -3,7 +3,7 @@
     rule       every KIND is KIND .        every KIND is [not] PROPERTY .
     fact       NAME is KIND .
     question   ? NAME is [not] PROPERTY :
-    chain      NAME is KIND .  ...  NAME is [not] PROPERTY .
+    chain      NAME is KIND .  NAME is KIND .  ...  NAME is [not] PROPERTY .      the fact again, then a step a rule
     answer     true | false
 
 >>> len(CONCEPTS), len(PROPERTIES), len(INDIVIDUALS), len(VOCABULARY)
@@ -83,7 +83,9 @@ def write(questions: Questions, *, targets: Literal["chain", "answer"], generato
 
     fact = _fill((n,), name, _IS, subjects[:, 0, 0], _STOP)
     question = _fill((n,), _ASK, name, _IS, _mark(q.asked_not, _NOT), about)
-    written = used[:, 0] if targets == "chain" else torch.zeros_like(used[:, 0])
+    step_by_step = torch.full((n,), targets == "chain")
+    premise = _fill((n,), name, _IS, subjects[:, 0, 0], _STOP, where=step_by_step)
+    written = used[:, 0] & step_by_step[:, None]
     chain = _fill((n, steps), name[:, None], _IS, _mark(negated[:, 0], _NOT), objects[:, 0], _STOP, where=written)
     answer = q.true.long() + _FALSE
 
@@ -92,6 +94,7 @@ def write(questions: Questions, *, targets: Literal["chain", "answer"], generato
         (fact, 2),
         (question, 3),
         (torch.full((n, 1), _SEPARATOR), 5),
+        (premise, 4),
         (chain.flatten(1), 4),
         (answer[:, None], 5),
     ]

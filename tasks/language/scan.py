@@ -28,7 +28,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tasks.anchor.checks import check_number, check_split
+from tasks.checks import check_number, check_split
 from tasks.language.scan_grammar import ACTIONS, REPETITIONS, TURNS, VERBS, WORDS, list_commands
 from tasks.language.sequences import PAD, assemble, mask_between, score_answers
 from tasks.seeding import derive_generator

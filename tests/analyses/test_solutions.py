@@ -10,13 +10,14 @@ import pandas as pd
 import pytest
 
 import interp
+from analyses.grid_runs import choose_engine, estimate_cells, model_folder, run_cell, run_stacked
 from analyses.recipes import RECIPES
 from analyses.report_models import open_subject
 from analyses.solutions.behaviour_section import draw_diagram, tell_shares
-from analyses.solutions.cells import model_folder, run_cell
+from analyses.solutions.cells import keep_cell
 from analyses.solutions.finished import read_finished
 from analyses.solutions.page import write_grid_page
-from analyses.solutions.run import _run_stacked, choose_engine, estimate_grid, run_grid
+from analyses.solutions.run import run_grid
 from analyses.solutions.section import SOLUTIONS, restore_task
 from interp.errors import InputError
 from interp.records.store import Store
@@ -30,7 +31,7 @@ def done(tmp_path_factory):
     """A finished grid of two models, run in this process."""
     folder, grid = tmp_path_factory.mktemp("grids") / "done", make_tiny()
     for cell in grid.cells:
-        run_cell(cell, folder)
+        run_cell(cell, folder, keep=keep_cell)
     return grid, folder
 
 
@@ -59,9 +60,9 @@ def test_a_finished_grid_is_read_and_not_run(done, monkeypatch):
     grid, folder = done
     other = folder.parent / "again"
     for cell in grid.cells:
-        run_cell(cell, other)
+        run_cell(cell, other, keep=keep_cell)
     (other / "models").rename(other.parent / "moved")
-    monkeypatch.setattr("analyses.solutions.run.run_cell", pytest.fail)
+    monkeypatch.setattr("analyses.grid_runs.run_cell", pytest.fail)
     cells = {path: path.stat().st_mtime_ns for path in (other / "cells").iterdir()}
     (other / "run.json").write_text(
         json.dumps({"version": interp.__version__, "command": "solutions", "device": "cpu", **grid.describe()},
@@ -75,12 +76,14 @@ def test_a_finished_grid_is_read_and_not_run(done, monkeypatch):
 
 def test_models_that_are_stacked_are_those_that_are_trained_one_by_one(done, tmp_path):
     grid, folder = done
-    names = [(cell.name, error) for cell, error in _run_stacked(grid.cells, tmp_path, device="cpu", processes=1)]
+    names = [(cell.name, error) for cell, error in run_stacked(grid.cells, tmp_path, keep=keep_cell, device="cpu")]
     assert names == [(cell.name, None) for cell in grid.cells]
     for cell in grid.cells:
         one, many = Store(folder).read(cell.key), Store(tmp_path).read(cell.key)
         assert many.about["engine"] == "stacked"
         np.testing.assert_allclose(many.arrays["history_loss"][1:], one.arrays["history_loss"][1:], atol=1e-5)
+        assert many.arrays["rank_step"].tolist() == [0, 2, 3]
+        np.testing.assert_allclose(many.arrays["rank"], one.arrays["rank"], rtol=1e-4)
 
 
 def test_an_accelerator_stacks_and_a_cpu_takes_processes():
@@ -106,13 +109,13 @@ def test_a_folder_of_another_grid_is_refused(done, tmp_path):
 def test_an_estimate_counts_what_is_finished_and_writes_nothing(done, tmp_path):
     grid, folder = done
     before = sorted(path for path in folder.rglob("*"))
-    estimate = estimate_grid(make_tiny(seeds=2), folder, device="cpu")
+    estimate = estimate_cells(make_tiny(seeds=2).cells, folder, device="cpu")
     assert sorted(path for path in folder.rglob("*")) == before
     assert (len(estimate.cells), estimate.finished) == (4, 2)
     assert estimate.measured == "gamma_0.4_decay_0.01-seed_1"
     assert estimate.seconds == pytest.approx(2 * 3 * estimate.seconds_per_step / 2)
     assert not list(tmp_path.iterdir())
-    assert estimate_grid(grid, tmp_path / "new", device="cpu").finished == 0
+    assert estimate_cells(grid.cells, tmp_path / "new", device="cpu").finished == 0
     assert not (tmp_path / "new").exists()
 
 
@@ -125,12 +128,14 @@ def test_the_page_is_one_small_offline_file_on_what_is_finished(done):
     for title in (
         "What they answer",
         "By which circuit",
+        "An example of each",
         "How complex the weights are",
         "When they learn it",
         "Every model",
     ):
         assert title in html
-    assert html.count("<svg") == 3
+    # The diagram, an example of two pictures, the transition, curves and ranks, and four pictures of each model.
+    assert html.count("<svg") == 1 + 2 + 1 + 2 + 2 * 4
     assert (folder / "phase_diagram.svg").read_text().startswith("<svg")
     assert "nan" not in re.sub(r"<style>.*?</style>|<script>.*?</script>", "", html, flags=re.DOTALL).lower().split()
 
@@ -188,7 +193,10 @@ def test_a_report_on_a_model_of_a_grid(done, run_interp, tmp_path):
     told = {headline["what"]: headline for headline in json.loads(out)["headlines"]}
     assert told["right on unseen keys"]["n"] == 240
     assert told["accuracy, parallel circuit kept alone"]["control"] == "random edges"
-    assert "Reasoning, symmetry or memory" in (tmp_path / "r" / "report.html").read_text()
+    html = (tmp_path / "r" / "report.html").read_text()
+    assert "Reasoning, symmetry or memory" in html
+    assert html.count("<svg") == 5  # mechanism, flow, states, curves, rank
+    assert "at the end, t-SNE" in html
 
 
 def test_a_model_that_was_not_trained_on_anchors_is_refused(run_interp, machine_folder, tmp_path):

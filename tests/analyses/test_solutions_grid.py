@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from analyses.grid_runs import take_shard
 from analyses.recipes import RECIPES
 from analyses.solutions.command import choose_grid
-from analyses.solutions.grid import Grid, make_grid, take_shard
+from analyses.solutions.grid import Grid, make_grid
 from analyses.solutions.recipes import GRIDS
 from analyses.solutions.shares import Share
 from interp.errors import InputError

@@ -7,7 +7,7 @@
 The variants of one comparison draw the same batches, take the same updates and run alternately in one process; what
 counts is the ratio. Bare loops neither evaluate nor check their losses. Processor time, so set OMP_NUM_THREADS.
 Expected on one thread: copying 0.5 to 0.6 without evaluation and at most 0.1 more with it; last 0.5, beside 0.75 of the
-plain implementation; many 0.5 at a batch of 8, 0.8 at 32, and above 1 at 256, where "auto" does not stack.
+plain implementation; many 0.7 at a batch of 8, 0.85 at 32, and above 1 at 256, where "auto" does not stack.
 """
 
 import dataclasses

@@ -1,3 +1,5 @@
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from interp.complexity.representation import (
     order_of_values,
     project_pca,
     project_tsne,
+    project_umap,
     target_cosine,
 )
 from interp.complexity.representation.projection import principal_components
@@ -164,6 +167,24 @@ def test_tsne_keeps_clusters_and_the_global_generator():
     assert cluster_score(torch.from_numpy(plane), labels, n_shuffles=1).nearest_same.mean() == 1
 
 
+def test_umap_keeps_clusters_and_the_global_generator():
+    pytest.importorskip("umap")
+    states, labels = blobs([25, 25])
+    np.random.seed(1)  # noqa: NPY002
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    plane = project_umap(states, n_neighbors=8)
+    assert (np.random.get_state()[1] == before).all()  # noqa: NPY002
+    np.testing.assert_array_equal(plane, project_umap(states, n_neighbors=8))
+    assert not np.array_equal(plane, project_umap(states, n_neighbors=8, seed=1))
+    assert cluster_score(torch.from_numpy(plane), labels, n_shuffles=1).nearest_same.mean() == 1
+
+
+def test_umap_is_an_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "umap", None)  # as if it weren't installed
+    with pytest.raises(InputError, match=r"needs the package umap-learn.*: pip install 'interp-toolkit\[umap\]'"):
+        project_umap(noise(20, 4))
+
+
 def test_errors_say_what_to_do():
     with pytest.raises(
         InputError, match=r"20 tokens of width 4 in n_folds=5 folds can't fit n_components=\(1, 2, 10\)"
@@ -183,5 +204,7 @@ def test_errors_say_what_to_do():
         project_pca(noise(5, 2), n_components=3)
     with pytest.raises(InputError, match="perplexity=12 was asked of 5 states"):
         project_tsne(noise(5, 2))
+    with pytest.raises(InputError, match="n_neighbors=15 was asked of 15 states; give at least 2 and fewer than"):
+        project_umap(noise(15, 2))
     with as_without_type_checks(), pytest.raises(InputError, match="distance='far' isn't known"):
         cluster_score(noise(4, 2), torch.tensor([0, 0, 1, 1]), distance="far")

@@ -93,6 +93,26 @@ def test_seed_panels_draw_every_seed_and_the_mean():
     assert len(picture.axes[-1].lines) == 6
 
 
+def test_a_ring_with_a_link_leads_there_from_all_of_its_surface():
+    found = {("1", "0.4"): [Seed(kind="none", letter="P", name="seed 0", link="section:a&b"), Seed(kind="none")]}
+    svg = to_svg(draw(found))
+    links = re.findall(r'<a href="([^"]*)"[^>]*>(<path[^>]*>)(.*?)</a>', svg)
+    assert [link for link, *_ in links] == ["section:a&amp;b"]
+    assert "fill-opacity: 0.06" in links[0][1]
+    assert "<title>seed 0</title>" in links[0][2]
+    assert svg.index(">P<") < svg.index("<a ")  # the letter lies below, where it catches no pointer
+
+
+def test_seed_panels_of_a_number_that_is_no_share_have_its_limits_and_its_control():
+    panel = SeedPanel(title="one", steps=np.array([0, 10]), lines={"rank": np.array([[16.0, 4.0]])})
+    picture = seed_panels([panel], label="rank", limits=(0.0, 20.0), control=(15.0, 17.0, 19.0))
+    axes = picture.axes[-1]
+    assert axes.get_ylim() == (0, 20)
+    assert list(axes.lines[0].get_ydata()) == [17, 17]
+    assert "random" in to_svg(picture)
+    assert "random" not in to_svg(seed_panels([panel], label="rank", limits=(0.0, 20.0)))
+
+
 def test_seed_panels_of_another_length():
     with as_without_type_checks(), pytest.raises(InputError, match="another number of values than of steps"):
         seed_panels([SeedPanel(title="one", steps=np.arange(3), lines={"a": np.zeros((1, 2))})], label="share")

@@ -3,8 +3,9 @@
 import numpy as np
 import pandas as pd
 
-from analyses.report import Definition, Figure, ModelPart, Page, Section
+from analyses.report import Definition, Figure, Link, ModelPart, Page, Section
 from interp.figures import Curve, Effect, ablation, head_map, head_ranking, learning_curves, to_svg
+from interp.figures.phase import Seed, phase_diagram
 
 HOSTILE = "</script></style><b id=x>&\"'<img src=http://example.org/x.png onerror=alert(1)>"
 
@@ -73,3 +74,33 @@ def make_page(name: str = HOSTILE) -> Page:
         versions=(("torch", "2.13.0"), (name, name)),
         created="2026-01-02",
     )
+
+
+def make_folded(*sections: Section) -> Page:
+    """Two models, each with two seeds that are folded, a diagram and a table that lead to them; or with these sections."""
+    seeds = [Seed(kind="a", name=f"seed {i}", link=f"section:seed-{i}") for i in range(2)]
+    diagram = phase_diagram({("1", "2"): seeds}, kinds=("a",), x_label="x", y_label="y")
+    curve = Curve(label="c", steps=np.array([0, 1]), values=np.array([0.0, 1.0]))
+    figure = Figure(svg=to_svg(learning_curves([curve])), caption="A curve.")
+    inner = Section(
+        anchor="all",
+        title="All seeds",
+        question="Which?",
+        verdict="Two.",
+        figures=(Figure(svg=to_svg(diagram), caption="A diagram."),),
+        table=pd.DataFrame({"model": [Link(text=f"seed {i}", anchor=f"seed-{i}") for i in range(2)]}),
+        within=(
+            Section(
+                anchor="setting",
+                title="A setting",
+                question="",
+                verdict="It has two.",
+                folded=tuple(
+                    Section(anchor=f"seed-{i}", title=f"Seed {i}", question="", verdict="V.", figures=(figure,))
+                    for i in range(2)
+                ),
+            ),
+        ),
+    )
+    parts = tuple(ModelPart(name=name, sections=sections or (inner,)) for name in ("one", "two"))
+    return Page(title="Folds", summary=("S.",), parts=parts, command="interp", versions=(), created="2026-01-02")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from analyses.report import Figure, ModelPart, Page, Section, render_page, write_page
+from analyses.report import Figure, Link, ModelPart, Page, Section, render_page, write_page
 from interp.errors import InputError
-from tests.report.example import HOSTILE, make_page
+from tests.report.example import HOSTILE, make_folded, make_page
 
 
 class Reader(HTMLParser):
@@ -167,3 +167,62 @@ def test_writing_replaces_the_file_in_one_step(tmp_path: Path, html: str):
     assert [entry.name for entry in path.parent.iterdir()] == ["report.html"]
     with pytest.raises(InputError, match="Cannot write to"):
         write_page(make_page("plain"), path / "below.html")
+
+
+def test_links_of_figures_and_tables_lead_to_sections_of_the_same_model_and_nothing_else_changes_place():
+    html = render_page(make_folded())
+    reader = Reader(html)
+    assert reader.open == []
+    ids = reader.attributes("id")
+    assert len(ids) == len(set(ids))
+    targets = [href[1:] for href in reader.attributes("href") if href.startswith("#")]
+    assert set(targets) <= set(ids)
+    assert targets.count("model-2-seed-1") == 2  # from the figure and the table
+    assert not reader.attributes("target")
+    folds = [attributes["id"] for tag, attributes in reader.elements if tag == "details"]
+    assert folds == ["model-1-seed-0", "model-1-seed-1", "model-2-seed-0", "model-2-seed-1"]
+    roles = [attributes["role"] for tag, attributes in reader.elements if tag == "svg"]
+    assert roles == ["group", "img", "img"] * 2
+    assert "section:" not in html
+
+
+def test_headings_of_inner_sections_go_down_one_level_at_a_time():
+    levels = [int(tag[1]) for tag, _ in Reader(render_page(make_folded())).elements if re.fullmatch(r"h[1-6]", tag)]
+    assert levels == [1, 2, 2, 3, 4, 5, 5, 2, 3, 4, 5, 5, 2]
+
+
+def test_an_inner_section_is_not_in_the_contents_and_has_no_question_where_the_heading_says_it():
+    html = render_page(make_folded())
+    contents = html[html.index("<nav") : html.index("</nav>")]
+    assert "All seeds" in contents
+    assert "Seed 0" not in contents
+    assert html.count('class="asked"') == 2
+
+
+def test_a_figure_with_many_marks_is_written_shorter_and_stays_the_same_picture():
+    style = "fill: var(--figure-ink, #1b2330); stroke: #000000; stroke-opacity: 0"
+    mark = f'<use href="#figure-0123456789ab-0" x="{{}}" y="2.25" style="{style}" />'
+    text = '<g><text style="font-size: 11px; text-anchor: start; fill: red" x="1" y="2">a &lt; b</text></g>'
+    svg = (
+        '<svg id="figure-0123456789ab" role="img" aria-label="alt" width="9" height="9"><title>alt</title><g />'
+        + "".join(mark.format(x) for x in ("1.11", "2.22", "3"))
+        + f'{text}<use href="#figure-0123456789ab-0" x="4" y="5" style="fill: red" /></svg>'
+    )
+    section = Section(anchor="a", title="T", question="Q", verdict="V", figures=(Figure(svg=svg, caption="c"),))
+    html = render_page(make_folded(section))
+    uses = '<use href="#f1-0" x="1.1" y="2.2"/><use href="#f1-0" x="2.2" y="2.2"/><use href="#f1-0" x="3" y="2.2"/>'
+    assert (
+        '<svg id="figure-1" role="img" aria-label="alt" width="9" height="9">'
+        f'<g style="fill: var(--figure-ink); stroke: none">{uses}</g>'
+        '<text style="font-size: 11px; fill: red" x="1" y="2">a &lt; b</text>'
+        '<use href="#f1-0" x="4" y="5" style="fill: red"/></svg>' in html
+    )
+
+
+def test_a_link_of_a_table_is_escaped():
+    import pandas as pd
+
+    table = pd.DataFrame({"model": [Link(text=HOSTILE, anchor="a")]})
+    html = render_page(make_folded(Section(anchor="a", title="T", question="Q", verdict="V", table=table)))
+    assert "<b id=x>" not in html
+    assert '<a href="#model-1-a">&lt;/script&gt;' in html

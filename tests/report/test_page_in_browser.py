@@ -9,7 +9,7 @@ import pytest
 from analyses.report import write_page
 from interp.figures import bundle, show_attention
 from tests.browser import SKIP_REASON, Browser, dump_dom, find_chromium, screenshot
-from tests.report.example import make_page
+from tests.report.example import make_folded, make_page
 
 pytestmark = pytest.mark.skipif(find_chromium() is None, reason=SKIP_REASON)
 
@@ -122,6 +122,53 @@ def test_the_print_has_every_detail_open_and_keeps_its_figures(browser: Browser,
     assert browser.evaluate("document.querySelectorAll('details[open]').length") == 0
     browser.print(tmp_path / "report.pdf")
     assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
+
+
+OPEN = "[...document.querySelectorAll('details.fold[open]')].map(fold => fold.id)"
+
+
+def test_a_link_unfolds_what_it_leads_to(browser: Browser, tmp_path: Path):
+    path = tmp_path / "folds.html"
+    write_page(make_folded(), path)
+    browser.open(path)
+    browser.evaluate("document.documentElement.style.scrollBehavior = 'auto'")
+    assert browser.evaluate(OPEN) == []
+    ring = "document.querySelectorAll('#model-2-all svg a')[1]"
+    browser.evaluate(f"{ring}.dispatchEvent(new MouseEvent('click', {{bubbles: true, cancelable: true}}))")
+    assert browser.evaluate(OPEN) == ["model-2-seed-1"]
+    browser.evaluate("document.querySelector('#model-1-all td a').click()")
+    assert browser.evaluate(OPEN) == ["model-1-seed-0", "model-2-seed-1"]
+    assert browser.evaluate("location.hash") == "#model-1-seed-0"
+    top = browser.evaluate("document.getElementById('model-1-seed-0').getBoundingClientRect().top")
+    assert 0 <= top < 100
+    browser.evaluate("document.getElementById('model-1-seed-0').open = false")
+    browser.evaluate("document.querySelector('#model-1-all td a').click()")  # the address stays as it is
+    assert "model-1-seed-0" in browser.evaluate(OPEN)
+
+
+def test_a_press_anywhere_in_a_ring_follows_its_link(browser: Browser, tmp_path: Path):
+    path = tmp_path / "folds.html"
+    write_page(make_folded(), path)
+    browser.open(path)
+    place = browser.evaluate(
+        "(() => { const box = document.querySelector('#model-1-all svg a').getBoundingClientRect();"
+        " return [box.x + box.width / 2, box.y + box.height / 2]; })()"
+    )
+    hit = f"document.elementFromPoint({place[0]}, {place[1]})?.closest('a')?.getAttribute('href')"
+    assert browser.evaluate(hit) == "#model-1-seed-0"
+
+
+def test_a_folded_section_stays_folded_in_print(browser: Browser, tmp_path: Path):
+    path = tmp_path / "folds.html"
+    write_page(make_folded(), path)
+    browser.open(path)
+    browser.evaluate("document.getElementById('model-1-seed-0').open = true")
+    browser.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert browser.evaluate(OPEN) == ["model-1-seed-0"]
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    heights = browser.evaluate("[...document.querySelectorAll('details.fold')].map(fold => fold.offsetHeight)")
+    assert heights[0] > 3 * heights[1]
+    browser.call("Emulation.setEmulatedMedia", media="")
 
 
 def test_several_attention_views_are_drawn_offline_and_a_token_stays_text(browser: Browser, tmp_path: Path):

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analyses.report.table import format_table
+from analyses.report.table import Link, format_table
 from interp.records import Measurement, to_frame
 
 
@@ -58,3 +58,12 @@ def test_a_records_frame_is_readable_as_it_is():
 def test_sorting_uses_the_number_itself_and_missing_has_none():
     table = format_table(pd.DataFrame({"value": [0.1 + 0.2, np.nan]}))
     assert [row[0].sort for row in table.rows] == [repr(0.1 + 0.2), ""]
+
+
+def test_a_link_is_a_text_that_leads_somewhere():
+    table = format_table(pd.DataFrame({"model": [Link(text="seed 2", anchor="a-2"), None]}))
+    assert [(row[0].text, row[0].sort, row[0].anchor) for row in table.rows] == [
+        ("seed 2", "seed 2", "a-2"),
+        ("–", "", ""),
+    ]
+    assert not table.columns[0].numeric

@@ -1,8 +1,8 @@
 """Models that add up a key and two shifts by a circuit that is known exactly, and look-up tables with a known behaviour.
 
 Residual stream: [value | A | T | position one-hot]. The value of a key or of noise is the token, that of an anchor its
-shift. Attention is by position, one-hot or in equal shares: layer 0 writes the mean value of what it reads, times a
-gain, into A; the last layer adds up the value and A of what it reads, times gains, into T. All other queries read
+shift. Attention is by position, one-hot or in equal shares: the first layer writes the mean value of what it reads, times
+a gain, into A; the second adds up the value and A of what it reads, times gains, into T. All other queries read
 themselves. The logit of token t is 2 v t - t^2 with v = T, or A + T: largest where t = v.
 """
 
@@ -28,10 +28,10 @@ def make_task(**settings) -> Composite:
 @dataclass(frozen=True, kw_only=True)
 class Wiring:
     first: Mapping[int, tuple[int, ...]]
-    """{query: the positions that it reads} in layer 0."""
+    """{query: the positions that it reads} in the first layer."""
     first_gain: float
     last: tuple[int, ...]
-    """What the last token reads in layer 1."""
+    """What the last token reads in the second layer."""
     last_gains: tuple[float, float]
     """Of the value and of A."""
     reads_a: bool = False
@@ -53,11 +53,15 @@ WIRINGS = {
 }
 
 
-def build_machine(wiring: Wiring, *, d_vocab: int = 120, n_ctx: int = 9) -> HookedTransformer:
+def build_machine(
+    wiring: Wiring, *, in_front: int = 0, behind: int = 0, d_vocab: int = 120, n_ctx: int = 9
+) -> HookedTransformer:
+    """With so many idle layers in front and behind, which read everything and write nothing."""
     model = interp.build(
-        n_layers=2, d_model=3 + n_ctx, n_heads=1, d_head=n_ctx, d_vocab=d_vocab, n_ctx=n_ctx, attn_only=True,
-        normalization_type=None, use_attn_scale=False, device="cpu",
+        n_layers=in_front + 2 + behind, d_model=3 + n_ctx, n_heads=1, d_head=n_ctx, d_vocab=d_vocab, n_ctx=n_ctx,
+        attn_only=True, normalization_type=None, use_attn_scale=False, device="cpu",
     )  # fmt: skip
+    busy = model.blocks[in_front : in_front + 2]
     value, a, t, place = 0, 1, 2, slice(3, 3 + n_ctx)
     tokens = torch.arange(d_vocab, dtype=torch.float32)
     with torch.no_grad():
@@ -65,12 +69,12 @@ def build_machine(wiring: Wiring, *, d_vocab: int = 120, n_ctx: int = 9) -> Hook
             parameter.zero_()
         model.embed.W_E[:, value] = torch.tensor([float(SHIFTS.get(token, token)) for token in range(d_vocab)])
         model.pos_embed.W_pos[:, place] = torch.eye(n_ctx)
-        for block, reads in zip(model.blocks, (wiring.first, {LAST: wiring.last}), strict=True):
+        for block, reads in zip(busy, (wiring.first, {LAST: wiring.last}), strict=True):
             for query in range(n_ctx):
                 for key in reads.get(query, (query,)):
                     block.attn.W_Q[0, 3 + query, key] = STRENGTH
             block.attn.W_K[0, place] = torch.eye(n_ctx)
-        first, last = model.blocks[0].attn, model.blocks[1].attn
+        first, last = busy[0].attn, busy[1].attn
         first.W_V[0, value, 0] = wiring.first_gain
         first.W_O[0, 0, a] = 1
         last.W_V[0, value, 0], last.W_V[0, a, 0] = wiring.last_gains

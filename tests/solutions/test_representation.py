@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 import torch
 
@@ -90,8 +92,10 @@ def test_weights_stand_beside_random_ones(random):
     assert "stable rank W_Q" in repr(found)
 
 
-@pytest.mark.parametrize("method", ["pca", "tsne"])
+@pytest.mark.parametrize("method", ["pca", "tsne", "umap"])
 def test_the_picture_has_a_panel_a_place(random, method):
+    if method == "umap":
+        pytest.importorskip("umap")
     picture = random[1].figure(method)
     assert picture.alt.startswith(
         "States of 70 sequences in the plane, after layer 0, after layer 1, before the unembed"
@@ -118,7 +122,16 @@ def test_what_cannot_be_compared_is_refused(random, task, n, text):
 
 
 def test_an_unknown_method_is_refused(random):
-    with as_without_type_checks(), pytest.raises(InputError, match="method='umap' isn't known; use 'pca' or 'tsne'"):
+    with (
+        as_without_type_checks(),
+        pytest.raises(InputError, match="method='mds' isn't known; use 'pca', 'tsne', 'umap'"),
+    ):
+        random[1].figure("mds")
+
+
+def test_without_its_package_umap_is_refused(random, monkeypatch):
+    monkeypatch.setitem(sys.modules, "umap", None)  # as if it weren't installed
+    with pytest.raises(InputError, match=r"pip install 'interp-toolkit\[umap\]'"):
         random[1].figure("umap")
 
 

@@ -18,7 +18,7 @@ def reason(text):
     *rules, (name, _, kind) = (sentence.split() for sentence in context.removesuffix(" .").split(" . "))
     leads = {subject: rest for every, subject, is_, *rest in rules if (every, is_) == ("every", "is")}
     assert len(leads) == len(rules)  # no kind begins two rules
-    kinds, chain = [kind], []
+    kinds, chain = [kind], [f"{name} is {kind}"]
     while kinds[-1] in leads:
         step = leads[kinds[-1]]
         chain.append(" ".join([name, "is", *step]))
@@ -55,6 +55,13 @@ def test_every_answer_follows_from_the_rules(split, hops, branches):
     assert seen == hops
     assert longest == batch.tokens.shape[1] <= task.n_ctx
     assert batch.targets.gather(1, batch.roles["answer"] - 1).unique(return_counts=True)[1].tolist() == [100, 100]
+
+
+def test_a_language_of_few_kinds_has_no_others():
+    task = Ontology(hops=2, ood_hops=4, kinds=8)
+    tokens = torch.cat([task.sample(300, split=split, seed=0).tokens.flatten() for split in task.splits])
+    words = {task.vocabulary[token] for token in tokens.unique().tolist()}
+    assert words & set(CONCEPTS) == set(CONCEPTS[:8])
 
 
 def test_roles_hold_what_they_say():
@@ -173,6 +180,8 @@ def test_the_same_seed_gives_the_same_batch():
         (lambda: Ontology(hops=5), r"hops=5 and ood_hops=5 leave a split"),
         (lambda: Ontology(branches=3), r"branches=3 would let the count of 'not' tell the answer: give an even number"),
         (lambda: Ontology(branches=6), r"6 branches of 5 rules need 30 kinds, but there are 24"),
+        (lambda: Ontology(kinds=8), r"2 branches of 5 rules need 10 kinds, but there are 8: give fewer branches"),
+        (lambda: Ontology(kinds=25), r"kinds=25 is more than there are words for: give at most 24"),
         (lambda: Ontology(targets="steps"), r"targets='steps' is unknown: give 'chain' or 'answer'"),
         (lambda: Ontology(id_share=0.0), r"id_share=0.0 must be a share between 0 and 1"),
         (lambda: Ontology().sample(3, split="test", seed=0), r"has no split 'test': give one of train, id, ood"),

@@ -2,7 +2,7 @@
 
 from interp.complexity.representation.clusters import ClusterScore, cluster_score
 from interp.complexity.representation.order import ValueOrder, order_of_values
-from interp.complexity.representation.projection import Projected, project_pca, project_tsne
+from interp.complexity.representation.projection import Projected, project_pca, project_tsne, project_umap
 from interp.complexity.representation.targets import TargetCosine, target_cosine
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "order_of_values",
     "project_pca",
     "project_tsne",
+    "project_umap",
     "target_cosine",
 ]

@@ -1,8 +1,9 @@
-"""States in the plane, for pictures: principal components, and t-SNE.
+"""States in the plane, for pictures: principal components, t-SNE, and UMAP.
 
 A projection is a picture and no evidence: `cluster_score`, `target_cosine` and `order_of_values` measure the states
-themselves. Principal components keep distances as well as a linear map can; t-SNE (van der Maaten & Hinton 2008) keeps
-neighbours, and its distances and the sizes of its clusters mean nothing.
+themselves. Principal components keep distances as well as a linear map can; t-SNE (van der Maaten & Hinton 2008) and
+UMAP (McInnes, Healy & Melville 2018, arXiv 1802.03426) keep neighbours; their distances and the sizes of their clusters
+mean nothing. UMAP is in a package of its own: `pip install 'interp-toolkit[umap]'`.
 
 >>> import torch
 >>> flat = torch.tensor([[0.0, 0.0, 3.0], [2.0, 0.0, 3.0], [4.0, 0.0, 3.0]])
@@ -62,6 +63,25 @@ def project_tsne(
     from sklearn.manifold import TSNE  # a second to import, and few need it
 
     plane = TSNE(perplexity=perplexity, init="pca", random_state=derive_seed(seed, "t-SNE") % 2**32)
+    return plane.fit_transform(x).astype(np.float64)
+
+
+def project_umap(
+    states: Float[Tensor, "state d_model"], *, n_neighbors: int = 15, seed: int = 0
+) -> Float[np.ndarray, "state 2"]:
+    """The states in the plane by umap-learn's UMAP with its defaults; `InputError` where that isn't installed."""
+    x = as_states(states)
+    if not 2 <= n_neighbors < len(x):
+        raise InputError(
+            f"n_neighbors={n_neighbors} was asked of {len(x)} states; give at least 2 and fewer than there are states."
+        )
+    try:
+        from umap import UMAP  # an extra, which compiles half a minute when it is first used
+    except ImportError as error:
+        raise InputError(
+            f"UMAP needs the package umap-learn, which can't be imported ({error}): pip install 'interp-toolkit[umap]'."
+        ) from error
+    plane = UMAP(n_neighbors=n_neighbors, random_state=derive_seed(seed, "UMAP") % 2**32, n_jobs=1)
     return plane.fit_transform(x).astype(np.float64)
 
 
