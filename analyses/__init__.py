@@ -9,7 +9,9 @@ DISTRIBUTION = "interp-toolkit"
 _MODULES = frozenset(
     {
         "analysis",
+        "common_bridge",
         "copying",
+        "copying_dynamics",
         "heads",
         "induction",
         "patching",
@@ -18,6 +20,7 @@ _MODULES = frozenset(
         "registry",
         "report",
         "report_models",
+        "rule_tasks",
         "runner",
         "solutions",
     }

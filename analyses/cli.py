@@ -54,7 +54,7 @@ def demo(
 def report(
     models: Annotated[list[str], typer.Argument(help="Hub names, folders, .gguf files, training runs, or smollm2.")],
     analyses: Annotated[
-        str | None, typer.Option(help="Which questions, separated by commas; all when not given.")
+        str | None, typer.Option(help="Which questions, separated by commas; all but bridge and rules when not given.")
     ] = None,
     out: Out = None,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of hub names.")] = None,
@@ -173,6 +173,32 @@ def solutions(
         device=device,
         dry_run=dry_run,
     )
+    if isinstance(done, Path):
+        print_results(done, as_json=as_json)
+    else:
+        print_estimate(done, as_json=as_json)
+
+
+@app.command()
+def dynamics(
+    recipe: Annotated[str, typer.Option(help="Which models: small, pools or published.")] = "small",
+    seeds: Annotated[int | None, typer.Option(help="Seeds of each setting; the recipe's when not given.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Updates of each model; the recipe's when not given.")] = None,
+    out: Out = None,
+    shard: Annotated[
+        str, typer.Option(help="i/n: every n-th model from the i-th on; shards can share a folder.")
+    ] = "1/1",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the models and estimate the time, on one of them.")
+    ] = False,
+    device: Device = None,
+    as_json: Json = False,
+) -> None:
+    """Train small models to copy and say when they come to do it by a rule, and what comes with it."""
+    from analyses.copying_dynamics.run import follow_copying
+    from analyses.show import print_estimate, print_results
+
+    done = follow_copying(recipe, seeds=seeds, steps=steps, out=out, shard=shard, device=device, dry_run=dry_run)
     if isinstance(done, Path):
         print_results(done, as_json=as_json)
     else:

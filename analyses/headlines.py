@@ -41,13 +41,14 @@ def pick_headlines(frame: pd.DataFrame) -> list[Headline]:
     for model in frame["model"].dropna().unique():
         rows = frame[frame["model"] == model]
         found += [*_copying(model, rows), *_heads(model, rows), *_induction(model, rows), *_patching(model, rows)]
-        found += _solutions(model, rows)
+        found += [*_bridge(model, rows), *_rules(model, rows), *_solutions(model, rows)]
     return found
 
 
 def _copying(model: str, rows: pd.DataFrame) -> Iterator[Headline]:
     final = rows[
-        (rows["analysis"] == "copying") & rows["metric"].isin(["error, in distribution", "error, out of distribution"])
+        rows["analysis"].isin(["copying", "copying_dynamics"])
+        & rows["metric"].isin(["error, in distribution", "error, out of distribution"])
     ]
     for _, row in final[final["control"].isna()].iterrows():
         controls = final[(final["metric"] == row["metric"]) & final["control"].notna()]
@@ -99,6 +100,35 @@ def _patching(model: str, rows: pd.DataFrame) -> Iterator[Headline]:
         yield _headline(model, "that share beyond random heads", row, patched.iloc[:0])
     for _, row in patched[patched["metric"].str.startswith("p-value")].iterrows():
         yield _headline(model, "p-value of that share, over draws", row, patched.iloc[:0])
+
+
+def _bridge(model: str, rows: pd.DataFrame) -> Iterator[Headline]:
+    """The untouched error, and that without the bridge at the largest rank that has controls."""
+    errors = rows[(rows["analysis"] == "bridge") & rows["metric"].str.startswith("error of copying, QK")]
+    for _, row in errors[errors["metric"].str.endswith("untouched")].iterrows():
+        yield _headline(model, "error of copying", row, errors.iloc[:0])
+    removed = errors[errors["metric"].str.endswith("removed")]
+    controls = removed[removed["control"].eq("random")]
+    for metric in controls["metric"].unique():
+        own = removed[removed["metric"].eq(metric) & removed["control"].isna()]
+        for _, row in own.iterrows():
+            what = metric.replace("error of copying, QK,", "error of copying, bridge of")
+            draws = controls[controls["metric"].eq(metric)]
+            mean = draws.head(1).assign(value=draws["value"].mean(), control="random subspaces, mean")
+            yield _headline(model, what, row, mean)
+
+
+def _rules(model: str, rows: pd.DataFrame) -> Iterator[Headline]:
+    rules = rows[rows["analysis"] == "rules"]
+    for task in rules["task"].dropna().unique():
+        named = rules[rules["task"] == task]
+        whole = named[named["metric"].eq("accuracy")]
+        for _, row in whole[whole["control"].isna()].iterrows():
+            yield _headline(model, f"{task}: accuracy", row, whole[whole["control"].notna()])
+        removed = named[named["metric"].str.fullmatch(r"accuracy, \d+ heads? removed")]
+        for _, row in removed[removed["control"].isna()].head(1).iterrows():
+            same = removed[removed["metric"].eq(row["metric"]) & removed["control"].notna()]
+            yield _headline(model, f"{task}: {row['metric'].replace('head', 'induction head')}", row, same)
 
 
 def _solutions(model: str, rows: pd.DataFrame) -> Iterator[Headline]:

@@ -4,17 +4,20 @@ import difflib
 from collections.abc import Sequence
 
 from analyses.analysis import Analysis
+from analyses.common_bridge import BRIDGE
 from analyses.copying import COPYING
 from analyses.heads import HEADS
 from analyses.induction import INDUCTION
 from analyses.patching import PATCHING
+from analyses.rule_tasks import RULES
 from analyses.solutions.section import SOLUTIONS
 from interp.errors import InputError
 
 ANALYSES: dict[str, Analysis] = {
-    analysis.name: analysis for analysis in (COPYING, HEADS, INDUCTION, PATCHING, SOLUTIONS)
+    analysis.name: analysis for analysis in (COPYING, HEADS, INDUCTION, BRIDGE, PATCHING, RULES, SOLUTIONS)
 }
-DEFAULT = tuple(ANALYSES)
+DEFAULT = tuple(name for name in ANALYSES if name not in ("bridge", "rules"))
+"""What is asked when nothing is named; the others take many minutes on a pretrained model."""
 
 
 def choose_analyses(names: Sequence[str]) -> list[Analysis]:

@@ -18,21 +18,33 @@ _HOMES = {
     "AttentionSparsity": "interp.complexity.sparsity",
     "AttributionResult": "interp.interventions.attribution_result",
     "Behaviour": "interp.solutions.behaviour",
+    "Bridge": "interp.bridge.find",
+    "BridgeComparison": "interp.bridge.overlap",
+    "BridgeSweep": "interp.bridge.result",
+    "ChoiceScores": "interp.prompts.choices",
     "ClusterScore": "interp.complexity.representation",
     "Complexity": "interp.complexity.measure",
     "Condensation": "interp.complexity.condensation",
+    "CopyingEigenvalues": "interp.circuits.copying",
     "DivergedError": "interp.errors",
+    "EmbeddingOverlap": "interp.bridge.embedding",
     "HeadConfirmation": "interp.heads.confirm",
     "HeadScores": "interp.heads.scores",
+    "HeadShuffle": "interp.bridge.shuffle",
     "HookLeakError": "interp.errors",
+    "InductionTable": "interp.circuits.induction_result",
     "InformationFlow": "interp.interventions.flow_result",
     "InputError": "interp.errors",
     "KnockOutMode": "interp.interventions.knock_out",
+    "LayerFactors": "interp.circuits.factors",
     "Mechanism": "interp.solutions.mechanism_result",
+    "PairScores": "interp.circuits.pair_result",
+    "PartOverlaps": "interp.bridge.overlap_parts",
     "PatchResult": "interp.interventions.patch_result",
     "PathPatchResult": "interp.interventions.path_result",
     "Projection": "interp.interventions.project",
     "Provenance": "interp.models.provenance",
+    "RankedRemoval": "interp.prompts.removal_result",
     "Representation": "interp.solutions.representation",
     "Solution": "interp.solutions.classify",
     "TargetCosine": "interp.complexity.representation",
@@ -48,8 +60,15 @@ _HOMES = {
     "build": "interp.models.build",
     "classify_solution": "interp.solutions.classify",
     "cluster_score": "interp.complexity.representation",
+    "compare_bridges": "interp.bridge.overlap",
+    "compare_induction": "interp.circuits.induction_table",
+    "compare_part_bridges": "interp.bridge.overlap_parts",
+    "compare_with_embedding": "interp.bridge.embedding",
     "condense": "interp.complexity.condensation",
     "confirm_heads": "interp.heads.confirm",
+    "copying_eigenvalues": "interp.circuits.copying",
+    "find_bridge": "interp.bridge.find",
+    "follow_bridge": "interp.bridge.over_training",
     "get_provenance": "interp.models.provenance",
     "information_flow": "interp.interventions.information_flow",
     "kl_to_clean": "interp.interventions.metrics",
@@ -70,22 +89,32 @@ _HOMES = {
     "project_pca": "interp.complexity.representation",
     "project_tsne": "interp.complexity.representation",
     "project_umap": "interp.complexity.representation",
+    "read_factors": "interp.circuits.factors",
+    "remove_ranked_heads": "interp.prompts.removal",
+    "rotate_keys": "interp.circuits.factors",
     "save": "interp.models.checkpoint",
+    "score_choices": "interp.prompts.choices",
     "score_heads": "interp.heads.scores",
+    "score_pairs": "interp.circuits.pairs",
     "show_attention": "interp.figures.attention",
     "show_heads": "interp.heads.show",
+    "shuffle_heads": "interp.bridge.shuffle",
+    "sweep_bridge": "interp.bridge.sweep",
     "target_cosine": "interp.complexity.representation",
     "train": "interp.training.loop",
     "train_many": "interp.training.many",
 }
 _SUBPACKAGES = frozenset(
     {
+        "bridge",
+        "circuits",
         "complexity",
         "errors",
         "figures",
         "heads",
         "interventions",
         "models",
+        "prompts",
         "records",
         "solutions",
         "statistics",
@@ -101,6 +130,28 @@ if TYPE_CHECKING:
     import tasks as tasks
     from interp import figures as figures
     from interp import records as records
+    from interp.bridge.embedding import EmbeddingOverlap as EmbeddingOverlap
+    from interp.bridge.embedding import compare_with_embedding as compare_with_embedding
+    from interp.bridge.find import Bridge as Bridge
+    from interp.bridge.find import find_bridge as find_bridge
+    from interp.bridge.over_training import follow_bridge as follow_bridge
+    from interp.bridge.overlap import BridgeComparison as BridgeComparison
+    from interp.bridge.overlap import compare_bridges as compare_bridges
+    from interp.bridge.overlap_parts import PartOverlaps as PartOverlaps
+    from interp.bridge.overlap_parts import compare_part_bridges as compare_part_bridges
+    from interp.bridge.result import BridgeSweep as BridgeSweep
+    from interp.bridge.shuffle import HeadShuffle as HeadShuffle
+    from interp.bridge.shuffle import shuffle_heads as shuffle_heads
+    from interp.bridge.sweep import sweep_bridge as sweep_bridge
+    from interp.circuits.copying import CopyingEigenvalues as CopyingEigenvalues
+    from interp.circuits.copying import copying_eigenvalues as copying_eigenvalues
+    from interp.circuits.factors import LayerFactors as LayerFactors
+    from interp.circuits.factors import read_factors as read_factors
+    from interp.circuits.factors import rotate_keys as rotate_keys
+    from interp.circuits.induction_result import InductionTable as InductionTable
+    from interp.circuits.induction_table import compare_induction as compare_induction
+    from interp.circuits.pair_result import PairScores as PairScores
+    from interp.circuits.pairs import score_pairs as score_pairs
     from interp.complexity.condensation import Condensation as Condensation
     from interp.complexity.condensation import condense as condense
     from interp.complexity.measure import Complexity as Complexity
@@ -152,6 +203,10 @@ if TYPE_CHECKING:
     from interp.models.load import load as load
     from interp.models.provenance import Provenance as Provenance
     from interp.models.provenance import get_provenance as get_provenance
+    from interp.prompts.choices import ChoiceScores as ChoiceScores
+    from interp.prompts.choices import score_choices as score_choices
+    from interp.prompts.removal import remove_ranked_heads as remove_ranked_heads
+    from interp.prompts.removal_result import RankedRemoval as RankedRemoval
     from interp.solutions.behaviour import Behaviour as Behaviour
     from interp.solutions.behaviour import measure_behaviour as measure_behaviour
     from interp.solutions.classify import Solution as Solution

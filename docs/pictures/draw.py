@@ -1,7 +1,8 @@
 """Draw the pictures of these pages anew: `python docs/pictures/draw.py [colours | RUNS]`.
 
 Without an argument the pictures of SmolLM2 and the colours; with `colours` only _static/pictures.css; with a folder that
-holds the training runs `copying` and `copying_one_layer` their learning curves too. `kinds.svg` is drawn by hand.
+holds the training runs `copying` and `copying_one_layer` and the lab `dynamics-small` their curves too. `kinds.svg` is drawn
+by hand.
 """
 
 import sys
@@ -10,7 +11,12 @@ from pathlib import Path
 import pandas as pd
 
 import interp
+from analyses.copying_dynamics.curves import draw_aligned
+from analyses.copying_dynamics.curves import draw_curves as draw_curves_by_setting
+from analyses.copying_dynamics.lab import LABS
+from analyses.copying_dynamics.trained import read_trained
 from interp.figures import Curve, css_variables, learning_curves, to_svg
+from interp.records.store import Store
 
 _HERE = Path(__file__).parent
 _SPLITS = {"id": "in distribution", "ood": "out of distribution"}
@@ -59,6 +65,13 @@ def draw_curves(runs: Path) -> None:
     _write("copying_curves", learning_curves(curves, label="copying error"))
 
 
+def draw_lab(folder: Path) -> None:
+    """What comes first as models learn to copy."""
+    trained = read_trained(LABS["small"](), Store(folder, mode="read"))
+    _write("copying_dynamics", draw_curves_by_setting(trained))
+    _write("copying_dynamics_aligned", draw_aligned([one for one in trained if one.composes]))
+
+
 def _write(name: str, figure: object) -> None:
     (_HERE / f"{name}.svg").write_text(to_svg(figure) + "\n")  # type: ignore[arg-type]
 
@@ -69,3 +82,4 @@ if __name__ == "__main__":
         draw_smollm2()
     if sys.argv[1:] not in ([], ["colours"]):
         draw_curves(Path(sys.argv[1]))
+        draw_lab(Path(sys.argv[1]) / "dynamics-small")

@@ -13,7 +13,8 @@ tested:
 
 Names are used that the tokenizer writes as one token in the middle of a sentence. Their ids are found there, not by
 encoding the bare word, and each prompt is checked: it has these tokens at these places, and with the answer behind it
-becomes the prompt's tokens and that one.
+becomes the prompt's tokens and that one. With `people="symbols"` signs such as `&&` stand for the names: the same rule, on
+sentences that no model has read.
 
 >>> class Words:  # any tokenizer with `encode` and `decode`, such as `model.tokenizer`
 ...     def __init__(self): self.words = []
@@ -32,22 +33,23 @@ becomes the prompt's tokens and that one.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from tasks.prompts.names import NAMES
+from tasks.prompts.rules import SYMBOLS, encode, find_words, in_rounds, require_count, require_words
 from tasks.prompts.templates import OBJECTS, PLACES, TEMPLATES
 from tasks.seeding import derive_generator
 from tasks.task import Batch, TaskError
 
 Order = Literal["ABBA", "BABA"]
 Corruption = Literal["swap", "unrelated"]
+People = Literal["names", "symbols"]
 
 FEWEST_NAMES = 10
-_CARRIER = "Today"
 _MENTIONS = ("{first}", "{second}", "{subject}")
 
 
@@ -96,37 +98,39 @@ class IOI:
 
     tokenizer: Any = field(repr=False)
     """`encode(text, add_special_tokens=False) -> ids` and `decode(ids) -> text`, as Hugging Face's tokenizers have."""
+    people: People = "names"
+    """What the two people are called."""
     names: Mapping[str, int] = field(init=False, repr=False)
-    """The names in use, with their token ids."""
+    """The names or symbols in use, with their token ids."""
 
     def __post_init__(self) -> None:
-        if self.tokenizer is None:
-            raise TaskError(
-                "the model has no tokenizer, so no sentence can be put to it; give a model that comes with one"
-            )
-        object.__setattr__(self, "names", self._find_names())
+        if self.people not in get_args(People):
+            raise TaskError(f"people={self.people!r} isn't known; use one of {', '.join(get_args(People))}")
+        require_words(self.tokenizer)
+        known, what = (NAMES, "first names") if self.people == "names" else (SYMBOLS, "symbols")
+        object.__setattr__(self, "names", find_words(self.tokenizer, known))
         if len(self.names) < FEWEST_NAMES:
             raise TaskError(
-                f"the tokenizer writes {len(self.names)} of {len(NAMES)} first names as one token, but these sentences "
+                f"the tokenizer writes {len(self.names)} of {len(known)} {what} as one token, but these sentences "
                 f"need {FEWEST_NAMES}; use a model with a larger vocabulary"
             )
 
     @property
     def name(self) -> str:
         """A short name for records."""
-        return "indirect-object identification"
+        return "indirect-object identification" + (" with symbols" if self.people == "symbols" else "")
 
     def sample(self, n: int, *, seed: int, bos: int | None = None) -> IOIBatch:
         """`n` prompts behind `bos` where given; the same seed gives the same prompts.
 
         Half are ABBA; no template is used more than once more often than another, and no name as IO, or as S.
         """
-        if n < 1:
-            raise TaskError(f"a batch of {n} prompts cannot be drawn: give at least 1")
+        require_count(n)
         generator = derive_generator(seed, "ioi")
         cast = self._cast(n, generator)
-        templates = _in_rounds(n, len(TEMPLATES), generator)
-        places, objects = _in_rounds(n, len(PLACES), generator), _in_rounds(n, len(OBJECTS), generator)
+        usable = self._find_templates()
+        templates = [usable[i] for i in in_rounds(n, len(usable), generator)]
+        places, objects = in_rounds(n, len(PLACES), generator), in_rounds(n, len(OBJECTS), generator)
         abba = (torch.arange(n)[torch.randperm(n, generator=generator)] % 2 == 0).tolist()
         prompts = [
             self._write(
@@ -151,15 +155,13 @@ class IOI:
             "logit_difference": difference.float(),
         }
 
-    def _find_names(self) -> dict[str, int]:
-        """Names that add one token of their own to a text."""
-        before = self._encode(_CARRIER)
-        found = {}
-        for name in NAMES:
-            ids = self._encode(f"{_CARRIER} {name}")
-            if len(ids) == len(before) + 1 and ids[:-1] == before and self.tokenizer.decode(ids[-1:]).strip() == name:
-                found[name] = ids[-1]
-        return found
+    def _find_templates(self) -> list[int]:
+        """A tokenizer joins a symbol with the comma behind it, so symbols stand only where a space follows."""
+        return [
+            number
+            for number, template in enumerate(TEMPLATES)
+            if self.people == "names" or all(f" {mention} " in template for mention in _MENTIONS)
+        ]
 
     def _cast(self, n: int, generator: torch.Generator) -> list[tuple[str, ...]]:
         """For each prompt IO, S and three strangers, all different; in a round each name has each part once."""
@@ -212,7 +214,7 @@ class IOI:
         return tokens, tuple(places), text
 
     def _encode(self, text: str) -> list[int]:
-        return list(self.tokenizer.encode(text, add_special_tokens=False))
+        return encode(self.tokenizer, text)
 
     def _padding(self) -> int:
         known = (getattr(self.tokenizer, name, None) for name in ("pad_token_id", "eos_token_id"))
@@ -256,12 +258,6 @@ def _stack(prompts: Sequence[_Prompt], templates: Int[Tensor, "batch"], *, bos: 
         templates=templates,
         texts=tuple(prompt.text for prompt in prompts),
     )
-
-
-def _in_rounds(n: int, n_choices: int, generator: torch.Generator) -> list[int]:
-    """`n` choices in random order, each as often as any other or once more."""
-    n_rounds = -(-n // n_choices)
-    return torch.cat([torch.randperm(n_choices, generator=generator) for _ in range(n_rounds)])[:n].tolist()
 
 
 def _misaligned(text: str) -> str:

@@ -1,0 +1,1 @@
+"""The common bridge: the subspace through which previous-token heads and induction heads compose, and its controls."""
