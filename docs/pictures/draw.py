@@ -45,6 +45,10 @@ def draw_smollm2() -> None:
     _write("smollm2_induction", scores.figure("induction"))
     result = interp.confirm_heads(model, scores, seed=0)
     _write("smollm2_confirm", result.figure())
+    _write("smollm2_induction_table", interp.compare_induction(model).figure())
+    _write("smollm2_pairs", interp.score_pairs(model, by="match").figure())
+    sweep = interp.sweep_bridge(model, induction_heads=scores.top("induction", 10))
+    _write("smollm2_bridge", sweep.figure())
 
 
 def draw_curves(runs: Path) -> None:

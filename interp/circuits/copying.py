@@ -4,7 +4,7 @@ W_E W_OV W_U (d_vocab x d_vocab) says how reading a token changes the logit of e
 tokens, or mixtures of tokens, raise themselves (Elhage et al. 2021, A Mathematical Framework for Transformer Circuits,
 "Detecting Copying Behavior"). One number a head:
 
-    score = sum(lambda) / sum |lambda|        from -1 to 1; the sum is real, since eigenvalues come in conjugate pairs
+    score = sum(lambda) / sum abs(lambda)        from -1 to 1; the sum is real, since eigenvalues come in conjugate pairs
 
 W_E W_V W_O W_U has the nonzero eigenvalues of the d_head x d_head core W_O T W_V with T = W_U W_E. T is d_model x d_model:
 it serves every head of the model, takes one pass over the vocabulary in pieces, and saves each head two products with the
@@ -70,7 +70,7 @@ class CopyingEigenvalues:
 
     @property
     def scores(self) -> Float[np.ndarray, "layer head"]:
-        """sum(lambda) / sum |lambda|: 1 where all that is read raises itself; 0 for a head that is all zero."""
+        """sum(lambda) / sum(abs(lambda)): 1 where all that is read raises itself; 0 for a head that is all zero."""
         return _score(self.eigenvalues)
 
     @property

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from interp.bridge.result import BridgeRun, BridgeSweep
     from interp.interventions.project import Part
 
-_LEFT, _WIDTH, _GAP, _UPPER, _LOWER, _BETWEEN, _KEY = 70, 280, 34, 210, 96, 22, 252
+_LEFT, _WIDTH, _GAP, _UPPER, _LOWER, _BETWEEN, _KEY = 70, 280, 34, 210, 96, 22, 264
 _TITLES = {"remove": "The bridge removed", "keep": "Only the bridge kept"}
 _LINES = {"cross_fitted": "accent", "own": "second"}
 _BARS = {
