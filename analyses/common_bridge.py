@@ -10,7 +10,7 @@ Xu and Zhong, arXiv 2408.09503, whose projections have no control.
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from analyses.analysis import Analysis, Cells, Options, Outcome, Part, Subject
 from analyses.common_bridge_cells import pack_pairs, pack_shuffle, pack_sweep
@@ -101,11 +101,15 @@ def _overlap_rows(result: PartOverlaps) -> Iterator[Measurement]:
 
 def _measure_sweep(subject: Subject, options: Options, cells: Cells, *, side: Side) -> Outcome:
     induction, previous = choose_heads(restore_scores(subject.provenance, cells["heads/repeated"]))
+    # Writers lie low, so that a pass runs most of the model: fewer ranks there, and controls at one.
+    ranks, control_ranks = (None, None) if side == "QK" else _choose_ranks(subject.model, induction, previous)
     result = sweep_bridge(
         subject.model,
         induction_heads=induction,
         previous_token_heads=previous,
         side=side,
+        ranks=ranks,
+        control_ranks=control_ranks,
         n_draws=N_DRAWS,
         n_sequences=options.n_sequences,
         bos=options.bos,
@@ -113,6 +117,16 @@ def _measure_sweep(subject: Subject, options: Options, cells: Cells, *, side: Si
     )
     arrays, about = pack_sweep(result)
     return Outcome(measurements=list(_sweep_rows(result)), arrays=arrays, about={"result": about})
+
+
+def _choose_ranks(
+    model: Any, induction: list[Head], edited: list[Head]
+) -> tuple[list[int | Literal["cap"]], list[int] | None]:
+    """(ranks, ranks with controls), as far as the bridge without the heads of one edited layer allows."""
+    left = [[head for head in induction if head[0] != layer] for layer, _ in edited]
+    cap = min(_cap(model, heads or induction) for heads in left)
+    ranks = [rank for rank in (1, 10, 50) if rank < cap]
+    return [*ranks, "cap"], [10] if 10 in ranks else None
 
 
 def _sweep_rows(result: BridgeSweep) -> Iterator[Measurement]:
