@@ -87,7 +87,7 @@ def _verdict(sweep: BridgeSweep, overlap: dict) -> str:
         if carried and sweep.headline == "cross_fitted"
         else "Copying depends on the subspace that these heads read"
         if carried
-        else "Copying depends on the bridge more than on some controls, not on all"
+        else "Copying depends on the bridge, though not beyond every control"
         if some
         else "Copying is not shown to go through a common bridge"
     )
@@ -113,12 +113,18 @@ def _verdict(sweep: BridgeSweep, overlap: dict) -> str:
 def _control(sweep: BridgeSweep) -> str:
     contrasts = _compare(sweep, sweep.headline_rank)
     told = "; ".join(
-        f"{NAMES[one.control]} {one.controls.mean():.2f} ({one.controls.min():.2f} to {one.controls.max():.2f}, "
-        f"p\u00a0=\u00a0{one.p_value:.3f})"
+        f"{NAMES[one.control]}{_tell_size(sweep, one)} {one.controls.mean():.2f} "
+        f"({one.controls.min():.2f} to {one.controls.max():.2f}, p\u00a0=\u00a0{one.p_value:.3f})"
         for one in contrasts
     )
     n = contrasts[0].n_sequences if contrasts else 0
     return f"On the same {n} sequences: {told}. n\u00a0=\u00a0{len(sweep.error)} sequences for the bridge."
+
+
+def _tell_size(sweep: BridgeSweep, one: Contrast) -> str:
+    """How many dimensions the control has, where that isn't the bridge's rank."""
+    dims = np.mean([run.dims for run in sweep.find(one.control, one.rank)])
+    return "" if round(dims) == one.rank else f", {dims:.0f} dimensions:"
 
 
 def _compare(sweep: BridgeSweep, rank: int) -> list[Contrast]:
