@@ -21,7 +21,7 @@ unit: .venv/installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 notebooks: .venv/installed-test
-	$(BIN)/python -m pytest --nbmake --nbmake-timeout=600 -p no:cacheprovider -o testpaths= -o addopts= docs/notebooks
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --nbmake --nbmake-timeout=600 -p no:cacheprovider -o testpaths= -o addopts= docs/notebooks
 
 docs: .venv/installed-test
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html

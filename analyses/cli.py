@@ -30,6 +30,8 @@ Quick = Annotated[bool, typer.Option("--quick", help="A quarter of the sequences
 First = Annotated[
     str, typer.Option("--bos", help="What stands first: auto, none, bos (the tokenizer's), or a token id.")
 ]
+Shard = Annotated[str, typer.Option(help="i/n: every n-th model from the i-th on; shards can share a folder.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="List the models and estimate the time, on one of them.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
@@ -147,12 +149,8 @@ def solutions(
     ] = None,
     steps: Annotated[int | None, typer.Option(help="Updates of each model; 1,500 when not given.")] = None,
     out: Out = None,
-    shard: Annotated[
-        str, typer.Option(help="i/n: every n-th model from the i-th on; shards can share a folder.")
-    ] = "1/1",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the models and estimate the time, on one of them.")
-    ] = False,
+    shard: Shard = "1/1",
+    dry_run: DryRun = False,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
@@ -185,12 +183,8 @@ def dynamics(
     seeds: Annotated[int | None, typer.Option(help="Seeds of each setting; the recipe's when not given.")] = None,
     steps: Annotated[int | None, typer.Option(help="Updates of each model; the recipe's when not given.")] = None,
     out: Out = None,
-    shard: Annotated[
-        str, typer.Option(help="i/n: every n-th model from the i-th on; shards can share a folder.")
-    ] = "1/1",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the models and estimate the time, on one of them.")
-    ] = False,
+    shard: Shard = "1/1",
+    dry_run: DryRun = False,
     device: Device = None,
     as_json: Json = False,
 ) -> None:

@@ -14,10 +14,9 @@ import pandas as pd
 from interp.bridge.find import Bridge, find_bridge
 from interp.bridge.overlap import measure_overlap
 from interp.circuits.factors import Distance, Fold
-from interp.errors import InputError
 from interp.interventions.select import Head
-from interp.models.checkpoint import is_checkpoint, load_checkpoint
-from interp.training.runs import find_run
+from interp.models.checkpoint import load_checkpoint
+from interp.training.runs import list_checkpoints
 
 
 def follow_bridge(
@@ -34,21 +33,16 @@ def follow_bridge(
     `null` is the overlap of random subspaces, rank / d_model. Raises `InputError` for a folder that holds no run, a run
     without a checkpoint, and as `find_bridge` does.
     """
-    run = find_run(folder)
-    if run is None:
-        raise InputError(f"{folder} is not the folder of a training run; give the one that `interp.train` wrote.")
-    checkpoints = [path for path in sorted((run / "checkpoints").glob("step_*")) if is_checkpoint(path)]
-    if not checkpoints:
-        raise InputError(f"The training run {run} has no checkpoint yet; train it first.")
+    checkpoints = list_checkpoints(folder)
     bridges: list[Bridge] = [
         find_bridge(load_checkpoint(path), induction_heads, rank=rank, distance=distance, fold=fold)
-        for path in checkpoints
+        for path in checkpoints.values()
     ]
     rows: list[dict[str, Any]] = []
-    for i, (path, bridge) in enumerate(zip(checkpoints, bridges, strict=True)):
+    for i, (step, bridge) in enumerate(zip(checkpoints, bridges, strict=True)):
         rows.append(
             {
-                "step": int(path.name.removeprefix("step_")),
+                "step": step,
                 "energy": bridge.energy,
                 "overlap_with_previous": measure_overlap(bridges[i - 1].basis, bridge.basis) if i else float("nan"),
                 "overlap_with_last": measure_overlap(bridges[-1].basis, bridge.basis),

@@ -14,9 +14,8 @@ import pandas as pd
 
 from interp.complexity.measure import measure_complexity
 from interp.complexity.parts import Heads, Part
-from interp.errors import InputError
-from interp.models.checkpoint import is_checkpoint, load_checkpoint
-from interp.training.runs import find_run
+from interp.models.checkpoint import load_checkpoint
+from interp.training.runs import list_checkpoints
 
 
 def measure_over_training(
@@ -33,14 +32,8 @@ def measure_over_training(
     The norms of the whole model follow as rows named `all`, with the measures `norm`, `rms` and `norm_per_layer`.
     Raises `InputError` for a folder that holds no run, or a run without a checkpoint.
     """
-    run = find_run(folder)
-    if run is None:
-        raise InputError(f"{folder} is not the folder of a training run; give the one that `interp.train` wrote.")
-    checkpoints = [path for path in sorted((run / "checkpoints").glob("step_*")) if is_checkpoint(path)]
-    if not checkpoints:
-        raise InputError(f"The training run {run} has no checkpoint yet; train it first.")
     frames = []
-    for path in checkpoints:
+    for step, path in list_checkpoints(folder).items():
         complexity = measure_complexity(
             load_checkpoint(path), parts=parts, heads=heads, threshold=threshold, n_controls=n_controls, seed=seed
         )
@@ -48,6 +41,6 @@ def measure_over_training(
         whole = {"norm": norms.norm, "rms": norms.rms, "norm_per_layer": norms.norm_per_layer}
         rows = pd.DataFrame([{"name": "all", "measure": name, "value": value} for name, value in whole.items()])
         frame = pd.concat([complexity.to_frame(), rows], ignore_index=True)
-        frame.insert(0, "step", int(path.name.removeprefix("step_")))
+        frame.insert(0, "step", step)
         frames.append(frame)
     return pd.concat(frames, ignore_index=True)

@@ -29,6 +29,17 @@ def find_run_model(run: Path) -> Path:
     raise InputError(f"The training run {run} has no checkpoint yet; train it first.")
 
 
+def list_checkpoints(folder: str | Path) -> dict[int, Path]:
+    """The checkpoints of a run by step, first to last; `InputError` for a folder that holds no run, or one without any."""
+    run = find_run(folder)
+    if run is None:
+        raise InputError(f"{folder} is not the folder of a training run; give the one that `interp.train` wrote.")
+    paths = [path for path in sorted((run / "checkpoints").glob("step_*")) if is_checkpoint(path)]
+    if not paths:
+        raise InputError(f"The training run {run} has no checkpoint yet; train it first.")
+    return {int(path.name.removeprefix("step_")): path for path in paths}
+
+
 def read_history(run: Path) -> pd.DataFrame:
     """One row an evaluation."""
     try:
