@@ -13,6 +13,7 @@ from typing import Any
 
 from analyses.recipe import Recipe
 from interp.training.config import TrainConfig
+from tasks.dyck import Dyck
 from tasks.language import Addition, Ontology, Scan
 from tasks.task import Task
 
@@ -35,13 +36,21 @@ def addition(*, seed: int = 0) -> Recipe:
 def ontology(*, seed: int = 0) -> Recipe:
     """True or false by one or two rules, tested on three and four.
 
-    To look up a rule, a kind must first be brought two positions on, to where the rule leads. ALiBi's heads look near
-    from the start and find that within 1,000 steps; rotary ones still guessed after 1,200.
+    To look up a rule, a kind must first be brought two positions on, to where the rule leads. With ALiBi positions that
+    is found within 1,000 steps; a rotary model with fewer heads still guessed after 1,200.
     """
     summary = "two layers follow made-up rules, one sentence a step"
     task = Ontology(hops=2, ood_hops=4, kinds=8)
     model = {"n_layers": 2, "positional_embedding_type": "alibi", "d_mlp": 128, "embedding_std": 1.0, "gamma": 0.5}
     return _language("ontology", summary, task, model, seed=seed, steps=2000, learning_rate=4e-3, weight_decay=0.01)
+
+
+def dyck(*, seed: int = 0) -> Recipe:
+    """Which bracket closes, with a fifth of the longer depth shapes never trained."""
+    summary = "two layers learn which bracket closes next"
+    task = Dyck(max_length=64, withheld_share=0.2, n_train=50_000, n_test=5_000)
+    model = {"n_layers": 2, **_ROTARY, "gamma": 0.5}
+    return _language("dyck", summary, task, model, seed=seed, steps=2500, weight_decay=0.01)
 
 
 def _language(

@@ -26,7 +26,7 @@ from dataclasses import replace
 from transformer_lens import HookedTransformer
 
 from analyses.heads import choose_segment
-from analyses.language_recipes import addition, ontology, scan
+from analyses.language_recipes import addition, dyck, ontology, scan
 from analyses.recipe import Recipe
 from interp.heads.scores import score_heads
 from interp.training.config import TrainConfig
@@ -112,6 +112,7 @@ RECIPES: Mapping[str, Callable[..., Recipe]] = {
     "scan": scan,
     "addition": addition,
     "ontology": ontology,
+    "dyck": dyck,
 }
 
 

@@ -21,6 +21,7 @@ _HOMES = {
     "Bridge": "interp.bridge.find",
     "BridgeComparison": "interp.bridge.overlap",
     "BridgeSweep": "interp.bridge.result",
+    "Charts": "interp.trees.charts",
     "ChoiceScores": "interp.prompts.choices",
     "ClusterScore": "interp.complexity.representation",
     "Complexity": "interp.complexity.measure",
@@ -50,6 +51,7 @@ _HOMES = {
     "TargetCosine": "interp.complexity.representation",
     "Thresholds": "interp.solutions.thresholds",
     "TrainConfig": "interp.training.config",
+    "TreeProjections": "interp.trees.projections",
     "ValueOrder": "interp.complexity.representation",
     "WeightNorms": "interp.complexity.norms",
     "ablate_heads": "interp.interventions.ablate",
@@ -60,6 +62,7 @@ _HOMES = {
     "build": "interp.models.build",
     "classify_solution": "interp.solutions.classify",
     "cluster_score": "interp.complexity.representation",
+    "compare_brackets": "interp.trees.brackets",
     "compare_bridges": "interp.bridge.overlap",
     "compare_induction": "interp.circuits.induction_table",
     "compare_part_bridges": "interp.bridge.overlap_parts",
@@ -67,6 +70,7 @@ _HOMES = {
     "condense": "interp.complexity.condensation",
     "confirm_heads": "interp.heads.confirm",
     "copying_eigenvalues": "interp.circuits.copying",
+    "exclude_prefixes": "interp.trees.project",
     "find_bridge": "interp.bridge.find",
     "follow_bridge": "interp.bridge.over_training",
     "get_provenance": "interp.models.provenance",
@@ -77,6 +81,7 @@ _HOMES = {
     "logit_difference": "interp.interventions.metrics",
     "mask_tokens": "interp.interventions.knock_out",
     "measure_behaviour": "interp.solutions.behaviour",
+    "measure_charts": "interp.trees.charts",
     "measure_complexity": "interp.complexity.measure",
     "measure_mechanism": "interp.solutions.mechanism",
     "measure_norms": "interp.complexity.norms",
@@ -86,7 +91,10 @@ _HOMES = {
     "patch": "interp.interventions.patch",
     "patch_paths": "interp.interventions.path_patch",
     "project": "interp.interventions.project",
+    "project_cky": "interp.trees.project",
+    "project_greedy": "interp.trees.project",
     "project_pca": "interp.complexity.representation",
+    "project_trees": "interp.trees.projections",
     "project_tsne": "interp.complexity.representation",
     "project_umap": "interp.complexity.representation",
     "read_factors": "interp.circuits.factors",
@@ -96,6 +104,7 @@ _HOMES = {
     "score_choices": "interp.prompts.choices",
     "score_heads": "interp.heads.scores",
     "score_pairs": "interp.circuits.pairs",
+    "score_trees": "interp.trees.scores",
     "show_attention": "interp.figures.attention",
     "show_heads": "interp.heads.show",
     "shuffle_heads": "interp.bridge.shuffle",
@@ -119,6 +128,7 @@ _SUBPACKAGES = frozenset(
         "solutions",
         "statistics",
         "training",
+        "trees",
     }
 )
 _SIBLINGS = frozenset({"tasks", "analyses"})
@@ -219,6 +229,15 @@ if TYPE_CHECKING:
     from interp.training.config import TrainConfig as TrainConfig
     from interp.training.loop import train as train
     from interp.training.many import train_many as train_many
+    from interp.trees.brackets import compare_brackets as compare_brackets
+    from interp.trees.charts import Charts as Charts
+    from interp.trees.charts import measure_charts as measure_charts
+    from interp.trees.project import exclude_prefixes as exclude_prefixes
+    from interp.trees.project import project_cky as project_cky
+    from interp.trees.project import project_greedy as project_greedy
+    from interp.trees.projections import TreeProjections as TreeProjections
+    from interp.trees.projections import project_trees as project_trees
+    from interp.trees.scores import score_trees as score_trees
 
 
 def __getattr__(name: str) -> Any:
