@@ -8,6 +8,6 @@ DISTRIBUTION = "interp-toolkit"
 
 
 def __getattr__(name: str) -> ModuleType:
-    if name in {"anchor", "copying", "dyck", "language", "prompts", "seeding", "task"}:
+    if name in {"anchor", "copying", "dyck", "grammar", "language", "prompts", "seeding", "task", "trees"}:
         return importlib.import_module(f"tasks.{name}")
     raise AttributeError(f"module 'tasks' has no attribute {name!r}")
