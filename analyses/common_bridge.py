@@ -73,9 +73,10 @@ def _pair_rows(result: PairScores) -> Iterator[Measurement]:
 def _measure_overlaps(subject: Subject, options: Options, cells: Cells) -> Outcome:
     """Have the layers' bridges directions in common?"""
     induction, _ = choose_heads(restore_scores(subject.provenance, cells["heads/repeated"]))
-    if len({layer for layer, _ in induction}) < 2:
+    layers = {layer for layer, _ in induction}
+    if len(layers) < 2:
         return Outcome(measurements=[])
-    rank = min(10, min(_cap(subject.model, [h for h in induction if h[0] == layer]) for layer, _ in induction))
+    rank = min(10, *(_cap(subject.model, [head for head in induction if head[0] == layer]) for layer in layers))
     result = compare_part_bridges(subject.model, induction, by="layer", rank=rank, n_draws=N_DRAWS, seed=options.seed)
     return Outcome(measurements=list(_overlap_rows(result)), about=_describe_overlaps(result))
 
@@ -123,7 +124,7 @@ def _choose_ranks(
     model: Any, induction: list[Head], edited: list[Head]
 ) -> tuple[list[int | Literal["cap"]], list[int] | None]:
     """(ranks, ranks with controls), as far as the bridge without the heads of one edited layer allows."""
-    left = [[head for head in induction if head[0] != layer] for layer, _ in edited]
+    left = [[head for head in induction if head[0] != layer] for layer in {layer for layer, _ in edited}]
     cap = min(_cap(model, heads or induction) for heads in left)
     ranks = [rank for rank in (1, 10, 50) if rank < cap]
     return [*ranks, "cap"], [10] if 10 in ranks else None

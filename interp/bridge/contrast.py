@@ -66,4 +66,5 @@ class Contrast:
 
 
 def count_of(n: int, what: str) -> str:
+    """`1 draw`, `20 draws`."""
     return f"{n} {what}" if n == 1 else f"{n} {what}s"

@@ -175,10 +175,11 @@ def _project(charts: Charts, method: Method, *, seed: int) -> tuple[dict[int, tu
     scores = {score: np.zeros((len(charts.layers), n)) for score in get_args(Score)}
     trees: dict[int, tuple[Tree, ...]] = {}
     for i, layer in enumerate(charts.layers):
+        at_layer = charts[layer]
         found: dict[int, Tree] = {}
         for length in sorted(set(charts.n_words)):
             places = [place for place in range(n) if charts.n_words[place] == length]
-            stacked = torch.stack([charts[layer][place] for place in places])
+            stacked = torch.stack([at_layer[place] for place in places])
             projected = project_greedy(stacked) if method == "greedy" else project_cky(exclude_prefixes(stacked))
             found |= dict(zip(places, projected, strict=True))
             for score, values in scores.items():
