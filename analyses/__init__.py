@@ -14,6 +14,7 @@ _MODULES = frozenset(
         "copying_dynamics",
         "heads",
         "induction",
+        "labs",
         "patching",
         "patching_removal",
         "recipes",
@@ -23,6 +24,8 @@ _MODULES = frozenset(
         "rule_tasks",
         "runner",
         "solutions",
+        "structural_grokking",
+        "tree_projections",
     }
 )
 

@@ -56,7 +56,8 @@ def demo(
 def report(
     models: Annotated[list[str], typer.Argument(help="Hub names, folders, .gguf files, training runs, or smollm2.")],
     analyses: Annotated[
-        str | None, typer.Option(help="Which questions, separated by commas; all but bridge and rules when not given.")
+        str | None,
+        typer.Option(help="Which questions, separated by commas; all but bridge, rules and trees when not given."),
     ] = None,
     out: Out = None,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of hub names.")] = None,
@@ -189,10 +190,32 @@ def dynamics(
     as_json: Json = False,
 ) -> None:
     """Train small models to copy and say when they come to do it by a rule, and what comes with it."""
-    from analyses.copying_dynamics.run import follow_copying
+    from analyses.copying_dynamics.run import DYNAMICS
     from analyses.show import print_estimate, print_results
 
-    done = follow_copying(recipe, seeds=seeds, steps=steps, out=out, shard=shard, device=device, dry_run=dry_run)
+    done = DYNAMICS.follow(recipe, seeds=seeds, steps=steps, out=out, shard=shard, device=device, dry_run=dry_run)
+    if isinstance(done, Path):
+        print_results(done, as_json=as_json)
+    else:
+        print_estimate(done, as_json=as_json)
+
+
+@app.command()
+def grokking(
+    recipe: Annotated[str, typer.Option(help="Which models: small, post_norm, tense or paper.")] = "small",
+    seeds: Annotated[int | None, typer.Option(help="Seeds of each depth; the recipe's when not given.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Updates of each model; the recipe's when not given.")] = None,
+    out: Out = None,
+    shard: Shard = "1/1",
+    dry_run: DryRun = False,
+    device: Device = None,
+    as_json: Json = False,
+) -> None:
+    """Train small models on grammar tasks and say when they come to the tree's rule, and what comes with it."""
+    from analyses.show import print_estimate, print_results
+    from analyses.structural_grokking.run import GROKKING
+
+    done = GROKKING.follow(recipe, seeds=seeds, steps=steps, out=out, shard=shard, device=device, dry_run=dry_run)
     if isinstance(done, Path):
         print_results(done, as_json=as_json)
     else:

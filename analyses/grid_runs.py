@@ -75,9 +75,9 @@ class Estimate:
     finished: int
     """How many of them are there already."""
     seconds_per_step: float
-    """Measured on `measured`."""
+    """The mean over the steps of all cells that aren't finished, at the speed of `measured`."""
     measured: str
-    """The cell whose steps were timed."""
+    """The cell whose steps were timed; where depths differ, one of each, with commas."""
     engine: Engine
     """How they would be run."""
     processes: int
@@ -85,7 +85,7 @@ class Estimate:
 
     @property
     def seconds(self) -> float:
-        """Training alone, at the speed of the cell that was timed."""
+        """Training alone, at the speed of the cells that were timed."""
         steps = sum(cell.setting.config.steps for cell in self.cells[self.finished :])
         return steps * self.seconds_per_step / self.processes
 
@@ -128,17 +128,21 @@ def write_results(store: Store, write_page: Callable[[], Path]) -> Path:
 
 
 def estimate_cells(cells: Sequence[Any], folder: Path, *, device: str | None = None) -> Estimate:
-    """Time some steps of the first cell that isn't finished; writes nothing."""
+    """Time some steps of the first cell of each depth that isn't finished; writes nothing."""
     store = Store(folder, mode="read") if (folder / "cells").is_dir() else None
     ordered = sorted(cells, key=lambda cell: store is None or cell.key not in store)
     finished = sum(store is not None and cell.key in store for cell in cells)
-    timed = ordered[min(finished, len(ordered) - 1)]
+    waiting = ordered[finished:] or ordered[-1:]
+    timed = {cell.setting.model["n_layers"]: cell for cell in reversed(waiting)}  # the first of each depth
+    per_step = {depth: _time_step(cell, device=device) for depth, cell in sorted(timed.items())}
+    steps = [cell.setting.config.steps for cell in waiting]
+    seconds = [n * per_step[cell.setting.model["n_layers"]] for n, cell in zip(steps, waiting, strict=True)]
     engine = choose_engine(device)
     return Estimate(
         cells=tuple(ordered),
         finished=finished,
-        seconds_per_step=_time_step(timed, device=device),
-        measured=timed.name,
+        seconds_per_step=sum(seconds) / sum(steps),
+        measured=", ".join(timed[depth].name for depth in per_step),
         engine=engine,
         processes=PROCESSES if engine == "processes" else 1,
     )

@@ -41,7 +41,8 @@ def pick_headlines(frame: pd.DataFrame) -> list[Headline]:
     for model in frame["model"].dropna().unique():
         rows = frame[frame["model"] == model]
         found += [*_copying(model, rows), *_heads(model, rows), *_induction(model, rows), *_patching(model, rows)]
-        found += [*_bridge(model, rows), *_rules(model, rows), *_solutions(model, rows)]
+        found += [*_bridge(model, rows), *_rules(model, rows), *_solutions(model, rows), *_grokking(model, rows)]
+        found += _trees(model, rows)
     return found
 
 
@@ -146,6 +147,42 @@ def _solutions(model: str, rows: pd.DataFrame) -> Iterator[Headline]:
         named = found[found["metric"].eq(metric)]
         for _, row in named[named["control"].isna()].iterrows():
             yield _headline(model, what, row, named[named["control"].notna()])
+
+
+def _grokking(model: str, rows: pd.DataFrame) -> Iterator[Headline]:
+    """Generalisation, on object relative clauses too, and trees beside the untrained ones and those that know no words."""
+    names = {
+        "generalisation: hierarchical rule": ("right where the rules differ", "untrained model"),
+        "generalisation: object relative": ("right on object relative clauses", "untrained model"),
+        "t-score, closed form": ("t-score of its trees, closed form", "untrained model"),
+        "bracket F1 without the root": ("bracket F1 of its trees", "right trees"),
+    }
+    found = rows[rows["analysis"] == "structural_grokking"]
+    for metric, (what, control) in names.items():
+        named = found[found["metric"].eq(metric)]
+        for _, row in named[named["control"].isna()].iterrows():
+            yield _headline(model, what, row, named[named["control"].eq(control).fillna(False)])
+
+
+def _trees(model: str, rows: pd.DataFrame) -> Iterator[Headline]:
+    """At the layers that the report names, gold phrases and F1; at the last layer, a score of the model's own trees."""
+    trees = rows[rows["analysis"] == "trees"]
+    layers = trees[trees["metric"].str.startswith("layer named for")].set_index("metric")["value"]
+    if layers.empty:
+        return
+    shuffled, phrases = "the same words in random order", int(layers["layer named for phrases"])
+    names = {
+        "gold phrases above spans with the same first word": ("phrases against same first word", phrases, shuffled),
+        "gold phrases above spans with the same last word": ("phrases against same last word", phrases, shuffled),
+        "F1, without root": ("F1 of its trees", int(layers["layer named for F1"]), "right-branching trees"),
+        "t, uniform_split": ("equation 2 of its trees", int(trees["layer"].max()), "untrained model"),
+    }
+    for metric, (what, layer, control) in names.items():
+        named = trees[trees["metric"].eq(metric) & (trees["layer"].eq(layer) | trees["layer"].isna())]
+        controls = named[named["control"].eq(control).fillna(False)]
+        mean = controls.head(1).assign(value=controls["value"].mean())
+        for _, row in named[named["control"].isna()].iterrows():
+            yield _headline(model, f"{what}, layer {layer}", row, mean)
 
 
 def _headline(model: str, what: str, row: pd.Series, controls: pd.DataFrame) -> Headline:

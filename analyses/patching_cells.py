@@ -20,7 +20,7 @@ _TUPLES = ("layers", "heads", "positions", "position_labels", "scored", "notes")
 def pack_patch(result: PatchResult) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """(arrays, plain JSON)."""
     arrays = {name: getattr(result, name) for name in _ARRAYS}
-    names = {field.name for field in fields(result)} - set(_ARRAYS) - {"provenance"}
+    names = {field.name for field in fields(result)} - set(_ARRAYS) - {"provenance", "others"}
     return arrays, {name: getattr(result, name) for name in sorted(names)}
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from transformer_lens.hook_points import HookPoint
 
 from interp.interventions.hooks import HookFunction, add_hooks
+from interp.models.post_norm import PostNormTransformer
 from interp.models.weights import final_norm_gain, output_weights, unembedding
 from tasks.prompts.ioi import IOIBatch
 
@@ -93,4 +94,5 @@ def _writes_to_stream(model: Any) -> bool:
     return not (
         getattr(cfg, "use_normalization_before_and_after", False)
         or str(getattr(cfg, "original_architecture", "")).startswith("Olmo")
+        or isinstance(model, PostNormTransformer)
     )

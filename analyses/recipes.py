@@ -28,6 +28,7 @@ from transformer_lens import HookedTransformer
 from analyses.heads import choose_segment
 from analyses.language_recipes import addition, dyck, ontology, scan
 from analyses.recipe import Recipe
+from analyses.structural_grokking.recipes import question_formation, tense_inflection
 from interp.heads.scores import score_heads
 from interp.training.config import TrainConfig
 from tasks.anchor.composite import Composite
@@ -113,6 +114,8 @@ RECIPES: Mapping[str, Callable[..., Recipe]] = {
     "addition": addition,
     "ontology": ontology,
     "dyck": dyck,
+    "question_formation": question_formation,
+    "tense_inflection": tense_inflection,
 }
 
 

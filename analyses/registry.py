@@ -11,12 +11,13 @@ from analyses.induction import INDUCTION
 from analyses.patching import PATCHING
 from analyses.rule_tasks import RULES
 from analyses.solutions.section import SOLUTIONS
+from analyses.tree_projections import TREES
 from interp.errors import InputError
 
 ANALYSES: dict[str, Analysis] = {
-    analysis.name: analysis for analysis in (COPYING, HEADS, INDUCTION, BRIDGE, PATCHING, RULES, SOLUTIONS)
+    analysis.name: analysis for analysis in (COPYING, HEADS, INDUCTION, BRIDGE, PATCHING, RULES, SOLUTIONS, TREES)
 }
-DEFAULT = tuple(name for name in ANALYSES if name not in ("bridge", "rules"))
+DEFAULT = tuple(name for name in ANALYSES if name not in ("bridge", "rules", "trees"))
 """What is asked when nothing is named; the others take many minutes on a pretrained model."""
 
 

@@ -234,9 +234,11 @@ def _is_grid(folder: Path) -> bool:
 def _is_detail(column: str) -> bool:
     """Columns of a history that a first look can do without; on trained pairs the rules of an anchor task coincide."""
     rule = column.endswith(("_reasoning", "_symmetric")) and not column.startswith("held_out")
-    return (
-        column in ("learning_rate", "held_out_accuracy") or "published" in column or column.endswith("_other") or rule
-    )
+    by_construction = column.endswith(("_relative", "_phrase")) and "object" not in column
+    beside = column.endswith(("_other", "_linear", "_shortcut", "_token_accuracy"))
+    prefixed = column.startswith(("declaratives_", "past_", "norm", "t_catalan"))
+    named = column in ("learning_rate", "held_out_accuracy") or "published" in column
+    return named or beside or prefixed or by_construction or rule
 
 
 def _cell(column: Any, value: float) -> str:

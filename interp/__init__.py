@@ -35,6 +35,7 @@ _HOMES = {
     "HookLeakError": "interp.errors",
     "InductionTable": "interp.circuits.induction_result",
     "InformationFlow": "interp.interventions.flow_result",
+    "Initialisation": "interp.models.initialise",
     "InputError": "interp.errors",
     "KnockOutMode": "interp.interventions.knock_out",
     "LayerFactors": "interp.circuits.factors",
@@ -70,8 +71,10 @@ _HOMES = {
     "condense": "interp.complexity.condensation",
     "confirm_heads": "interp.heads.confirm",
     "copying_eigenvalues": "interp.circuits.copying",
+    "decode_greedily": "interp.models.decode",
     "exclude_prefixes": "interp.trees.project",
     "find_bridge": "interp.bridge.find",
+    "find_tokens": "interp.interventions.select",
     "follow_bridge": "interp.bridge.over_training",
     "get_provenance": "interp.models.provenance",
     "information_flow": "interp.interventions.information_flow",
@@ -208,8 +211,11 @@ if TYPE_CHECKING:
     from interp.interventions.path_result import PathPatchResult as PathPatchResult
     from interp.interventions.project import Projection as Projection
     from interp.interventions.project import project as project
+    from interp.interventions.select import find_tokens as find_tokens
     from interp.models.build import build as build
     from interp.models.checkpoint import save as save
+    from interp.models.decode import decode_greedily as decode_greedily
+    from interp.models.initialise import Initialisation as Initialisation
     from interp.models.load import load as load
     from interp.models.provenance import Provenance as Provenance
     from interp.models.provenance import get_provenance as get_provenance

@@ -19,6 +19,9 @@ True
 [0.0625, 1.0]
 """
 
+from collections.abc import Callable
+from typing import Literal
+
 import numpy as np
 from jaxtyping import Float
 
@@ -28,6 +31,11 @@ from tasks.seeding import derive_seed
 _MOST_EXACT = 12
 """Up to so many examples every flip of signs is tried."""
 _AT_ONCE = 256
+_TAILS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "two_sided": np.abs,
+    "greater": np.positive,
+    "less": np.negative,
+}
 
 
 def bootstrap_interval(
@@ -59,24 +67,41 @@ def permutation_p_value(observed: float, draws: Float[np.ndarray, "draw"]) -> fl
 
 
 def sign_flip_p_values(
-    effects: Float[np.ndarray, "example *cells"], *, seed: int = 0, n_flips: int = 2**_MOST_EXACT
+    effects: Float[np.ndarray, "example *cells"],
+    *,
+    correction: Literal["all_cells", "none"] = "all_cells",
+    alternative: Literal["two_sided", "greater", "less"] = "two_sided",
+    seed: int = 0,
+    n_flips: int = 2**_MOST_EXACT,
 ) -> Float[np.ndarray, "*cells"]:
-    """Two-sided p-value of each cell's mean effect, corrected for all cells.
+    """P-value of each cell's mean effect, corrected for all cells, or of each cell as if it alone had been looked at.
 
     All 2^n flips are used up to n = 12 examples, otherwise `n_flips` with the identity among them, so that p is never 0.
+    The means are compared as they are, not divided by their standard errors, so a corrected p-value also depends on how much
+    the other cells' effects spread: a small effect without spread may have an interval far from 0 and a large p.
     """
+    if correction not in ("all_cells", "none") or alternative not in _TAILS:
+        raise InputError(
+            f"correction={correction!r} and alternative={alternative!r} aren't both known; corrections are all_cells and "
+            f"none, alternatives {', '.join(_TAILS)}."
+        )
+    tail = _TAILS[alternative]
     n = len(effects)
     flat = effects.reshape(n, -1).astype(np.float64)
-    observed = np.abs(flat.mean(axis=0))
+    observed = tail(flat.mean(axis=0))
     if n <= _MOST_EXACT:
         flips = np.arange(2**n)[:, None] >> np.arange(n) & 1
     else:
         flips = np.random.default_rng(derive_seed(seed, "sign flips")).integers(0, 2, size=(n_flips, n))
         flips[0] = 0  # what was observed is one of the draws
     signs = 1.0 - 2.0 * flips  # [flip, example]
-    largest = np.concatenate(
-        [np.abs(signs[i : i + _AT_ONCE] @ flat / n).max(axis=1) for i in range(0, len(signs), _AT_ONCE)]
-    )
-    rounding = 1e-9 * max(float(largest.max()), np.finfo(float).tiny)
-    reached = np.searchsorted(np.sort(largest), observed - rounding, side="left")  # draws below
-    return ((len(largest) - reached) / len(largest)).reshape(effects.shape[1:])
+    rounding = 1e-9 * max(float(np.abs(flat).mean(axis=0).max(initial=0)), np.finfo(float).tiny)
+    reached = np.zeros(flat.shape[1], dtype=np.int64)
+    for start in range(0, len(signs), _AT_ONCE):
+        drawn = tail(signs[start : start + _AT_ONCE] @ flat / n)  # [flip, cell]
+        if correction == "none":
+            reached += (drawn >= observed - rounding).sum(axis=0)
+        else:
+            largest = np.sort(drawn.max(axis=1))
+            reached += len(largest) - np.searchsorted(largest, observed - rounding, side="left")
+    return (reached / len(signs)).reshape(effects.shape[1:])

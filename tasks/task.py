@@ -27,7 +27,8 @@ class Batch:
     trained: Bool[Tensor, "batch pos"]
     """Positions whose loss is trained on."""
     scored: Bool[Tensor, "batch pos"]
-    """Positions whose prediction the task's score counts."""
+    """Positions whose prediction the task's score counts; behind the last that is trained, scored or has a role, logits
+    may be missing."""
     roles: Mapping[str, Int[Tensor, "batch width"] | Bool[Tensor, "batch pos"]] = field(default_factory=dict)
     """Named positions: an index tensor [batch, width], or a mask [batch, pos] where the count differs per row."""
 

@@ -10,7 +10,7 @@ import pytest
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(path.name for path in DOCS.glob("*.md"))
 MEASUREMENTS = ("heads", "confirm", "copying", "patching", "solutions", "composition", "bridge", "rule_tasks")
-MEASUREMENTS += ("copying_dynamics", "information_flow")
+MEASUREMENTS += ("copying_dynamics", "information_flow", "structural_grokking", "trees")
 HEADINGS = ("The question", "Formula and paper", "Cost", "Example", "Control", "What can mislead")
 
 

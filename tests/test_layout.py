@@ -76,3 +76,16 @@ def test_every_public_name_resolves():
         assert getattr(interp, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'scoreheads'"):
         _ = interp.scoreheads
+
+
+def test_a_result_with_a_figure_shows_it_in_a_notebook():
+    classes = [
+        node
+        for path in (ROOT / "interp").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    ]
+    methods = {node.name: {part.name for part in node.body if isinstance(part, ast.FunctionDef)} for node in classes}
+    drawn = {name for name, own in methods.items() if "figure" in own}
+    assert "HeadScores" in drawn
+    assert {name for name in drawn if "_repr_html_" not in methods[name]} == set()

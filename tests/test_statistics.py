@@ -1,8 +1,11 @@
+from itertools import product
+
 import numpy as np
 import pytest
 
 from interp.errors import InputError
 from interp.statistics import bootstrap_interval, permutation_p_value, sign_flip_p_values
+from tests.untyped import as_without_type_checks
 
 
 def test_bootstrap_interval_covers_the_true_mean_as_often_as_it_says():
@@ -47,3 +50,40 @@ def test_corrected_p_values_hold_their_level():
     p = sign_flip_p_values(effects, seed=2)
     assert p.argmin() == 4
     assert p[4] == 1 / 4096
+
+
+@pytest.mark.parametrize("n", [7, 15])
+@pytest.mark.parametrize("alternative", ["two_sided", "greater", "less"])
+def test_p_values_of_single_cells_equal_a_loop(n, alternative):
+    effects = np.random.default_rng(1).normal(0.3, 1, size=(n, 2, 3))
+    p = sign_flip_p_values(effects, correction="none", alternative=alternative, seed=3)
+    corrected = sign_flip_p_values(effects, alternative=alternative, seed=3)
+    assert p.shape == (2, 3)
+    assert (p <= corrected).all()
+    for cell in np.ndindex(2, 3):
+        alone = effects[:, cell[0], cell[1]]
+        assert p[cell] == sign_flip_p_values(alone[:, None], alternative=alternative, seed=3)[0]
+        if n == 7:
+            means = [(np.array(signs) * alone).mean() for signs in product((1, -1), repeat=n)]
+            sign = {"two_sided": np.abs, "greater": np.array, "less": np.negative}[alternative]
+            assert p[cell] == np.mean(sign(means) >= sign(alone.mean()) - 1e-12)
+
+
+def test_a_steady_small_effect_is_hidden_by_others_spread_until_it_is_asked_alone():
+    generator = np.random.default_rng(0)
+    effects = np.stack([generator.normal(0, 1, 12), np.full(12, 0.1)], axis=1)
+    assert sign_flip_p_values(effects)[1] > 0.3
+    assert sign_flip_p_values(effects, correction="none")[1] == 2 / 2**12
+    low, high = bootstrap_interval(effects)
+    assert low[1] > 0.05
+    assert high[1] < 0.15
+
+
+def test_unknown_corrections_and_alternatives_are_refused():
+    with (
+        as_without_type_checks(),
+        pytest.raises(InputError, match="correction='holm' and alternative='two_sided' aren't"),
+    ):
+        sign_flip_p_values(np.ones((3, 2)), correction="holm")
+    with as_without_type_checks(), pytest.raises(InputError, match="alternatives two_sided, greater, less"):
+        sign_flip_p_values(np.ones((3, 2)), alternative="both")

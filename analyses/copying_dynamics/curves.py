@@ -5,8 +5,9 @@ from functools import reduce
 
 import numpy as np
 
-from analyses.copying_dynamics.trained import Trained, group_by_setting
+from analyses.copying_dynamics.trained import TrainedCopying
 from analyses.copying_dynamics.transition import find_fall
+from analyses.labs.trained import group_by_setting
 from interp.figures.seeds import SeedPanel, seed_panels
 from interp.figures.style import Picture
 
@@ -18,7 +19,7 @@ _DRAWN = {
 }
 
 
-def draw_curves(trained: Sequence[Trained]) -> Picture:
+def draw_curves(trained: Sequence[TrainedCopying]) -> Picture:
     """A panel a setting: every seed, and their mean."""
     panels = [
         SeedPanel(
@@ -31,7 +32,7 @@ def draw_curves(trained: Sequence[Trained]) -> Picture:
     return seed_panels(panels, label="share, or score")
 
 
-def draw_aligned(trained: Sequence[Trained]) -> Picture:
+def draw_aligned(trained: Sequence[TrainedCopying]) -> Picture:
     """The curves of the models with a transition, counted from the step at which the error had fallen."""
     falling = [(one.history, find_fall(one.history["step"], one.history["ood_error"])) for one in trained]
     falling = [(history, fallen) for history, fallen in falling if np.isfinite(fallen)]

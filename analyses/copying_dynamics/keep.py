@@ -1,7 +1,6 @@
 """What is kept of a trained model: its errors on fresh sequences, its whole history, when it jumped."""
 
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +8,10 @@ import numpy as np
 import torch
 
 from analyses.copying import CHANCE, SPLITS
-from analyses.copying_dynamics.lab import LabCell
 from analyses.copying_dynamics.progress import MEASURES
-from interp import __version__
-from interp.models.provenance import get_provenance
+from analyses.labs.keep import list_history, share_fields, write_model
+from analyses.labs.lab import LabCell
 from interp.records.schema import Measurement
-from interp.records.store import Store
 from interp.statistics import bootstrap_interval
 from interp.training.result import TrainRun
 from tasks.copying import Copying
@@ -30,12 +27,8 @@ def keep_model(cell: LabCell, run: TrainRun, folder: Path, *, seconds: float) ->
     task = cell.setting.task
     assert isinstance(task, Copying)
     errors = {split: _errors(run.model, task, split, seed=cell.seed) for split in SPLITS}
-    provenance = get_provenance(run.model)
-    shared: dict[str, Any] = {
-        "analysis": "copying_dynamics", "model": cell.name, "weights_sha256": provenance.weights_sha256,
-        "seed": cell.seed, "dtype": provenance.dtype, "device": provenance.device, "task": task.name,
-        "version": __version__, "seconds": seconds + time.perf_counter() - start,
-    }  # fmt: skip
+    seconds += time.perf_counter() - start
+    shared = share_fields(cell, run, seconds=seconds)
     rows = []
     for split, values in errors.items():
         low, high = bootstrap_interval(values, seed=cell.seed)
@@ -48,24 +41,8 @@ def keep_model(cell: LabCell, run: TrainRun, folder: Path, *, seconds: float) ->
                     note="exact: tokens out of distribution are uniform", **shared)
     )  # fmt: skip
     names = {"id_error": "error in distribution", "ood_error": "error out of distribution", **MEASURES}
-    for column, name in names.items():
-        rows += [
-            Measurement(metric=f"training: {name}", value=float(value), step=int(step), **shared)
-            for step, value in zip(run.history["step"], run.history[column], strict=True)
-        ]
-    Store(folder).write(
-        cell.key,
-        rows,
-        arrays={f"history_{name}": run.history[name].to_numpy(dtype=np.float64) for name in run.history},
-        about={
-            "setting": cell.setting.name,
-            "cell": cell.name,
-            "seed": cell.seed,
-            "engine": run.engine,
-            "seconds": shared["seconds"],
-            "provenance": asdict(provenance),
-        },
-    )
+    rows += list_history(run, names, shared=shared)
+    write_model(cell, run, folder, rows=rows, seconds=seconds)
 
 
 @torch.inference_mode()

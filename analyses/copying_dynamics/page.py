@@ -12,10 +12,11 @@ import pandas as pd
 from analyses.copying import SPLITS
 from analyses.copying_dynamics.curves import draw_aligned, draw_curves
 from analyses.copying_dynamics.definitions import DEFINITIONS
-from analyses.copying_dynamics.lab import Lab
 from analyses.copying_dynamics.progress import MEASURES
-from analyses.copying_dynamics.trained import Trained, group_by_setting, read_trained
+from analyses.copying_dynamics.trained import TrainedCopying
 from analyses.copying_dynamics.transition import FALLEN, Leads, find_leads
+from analyses.labs.lab import Lab
+from analyses.labs.trained import group_by_setting, read_trained
 from analyses.report.page import Figure, ModelPart, Page, Section, write_page
 from analyses.solutions.shares import Share
 from analyses.versions import describe_versions
@@ -28,7 +29,7 @@ from tasks.copying import Copying
 
 def write_lab_page(lab: Lab, store: Store, *, command: str, failed: Mapping[str, str] | None = None) -> Path:
     """`report.html` beside the records, on the models that are finished; returns its path."""
-    trained = read_trained(lab, store)
+    trained = read_trained(lab, store, TrainedCopying)
     sections = tuple(
         section
         for section in (write_curves(trained, failed or {}), write_order(trained), write_pools(trained))
@@ -53,7 +54,7 @@ def write_lab_page(lab: Lab, store: Store, *, command: str, failed: Mapping[str,
     return path
 
 
-def write_curves(trained: Sequence[Trained], failed: Mapping[str, str]) -> Section:
+def write_curves(trained: Sequence[TrainedCopying], failed: Mapping[str, str]) -> Section:
     """How each setting learns."""
     if not trained:
         return Section(anchor="nothing", title="Nothing yet", question="What is done?", verdict="No model is finished.")
@@ -84,7 +85,7 @@ def write_curves(trained: Sequence[Trained], failed: Mapping[str, str]) -> Secti
     )
 
 
-def write_order(trained: Sequence[Trained]) -> Section | None:
+def write_order(trained: Sequence[TrainedCopying]) -> Section | None:
     """Whether heads compose before copying is there."""
     deep, flat = [one for one in trained if one.composes], [one for one in trained if not one.composes]
     if not deep:
@@ -127,7 +128,7 @@ def write_order(trained: Sequence[Trained]) -> Section | None:
     )
 
 
-def write_pools(trained: Sequence[Trained]) -> Section | None:
+def write_pools(trained: Sequence[TrainedCopying]) -> Section | None:
     """Errors against the size of the pool."""
     pools = [
         Pool(
@@ -167,7 +168,7 @@ def write_pools(trained: Sequence[Trained]) -> Section | None:
     )
 
 
-def _tabulate(trained: Sequence[Trained]) -> list[dict[str, object]]:
+def _tabulate(trained: Sequence[TrainedCopying]) -> list[dict[str, object]]:
     return [
         {
             "setting": one.cell.setting.name,
@@ -195,7 +196,7 @@ def _tell_fall(leads: Leads) -> str:
     return f"{fallen.mean():,.0f}{interval}, from {fallen.min():,.0f} to {fallen.max():,.0f}"
 
 
-def _tell_flat(deep: Sequence[Trained], flat: Sequence[Trained]) -> str:
+def _tell_flat(deep: Sequence[TrainedCopying], flat: Sequence[TrainedCopying]) -> str:
     if not flat:
         return ""
     told = []

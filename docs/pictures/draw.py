@@ -1,8 +1,9 @@
-"""Draw the pictures of these pages anew: `python docs/pictures/draw.py [colours | RUNS]`.
+"""Draw the pictures of these pages anew: `python docs/pictures/draw.py [colours | grokking RUNS | RUNS]`.
 
 Without an argument the pictures of SmolLM2 and the colours; with `colours` only _static/pictures.css; with a folder that
-holds the training runs `copying` and `copying_one_layer` and the lab `dynamics-small` their curves too. `kinds.svg` is drawn
-by hand.
+holds the training runs `copying` and `copying_one_layer` and the lab `dynamics-small` their curves too; with `grokking` and a
+folder that holds the labs `grokking-small`, `grokking-post_norm` and `grokking-tense` (or some of them) their curves alone, and the tables of
+structural_grokking.md on the terminal. `kinds.svg` is drawn by hand.
 """
 
 import sys
@@ -14,7 +15,12 @@ import interp
 from analyses.copying_dynamics.curves import draw_aligned
 from analyses.copying_dynamics.curves import draw_curves as draw_curves_by_setting
 from analyses.copying_dynamics.lab import LABS
-from analyses.copying_dynamics.trained import read_trained
+from analyses.copying_dynamics.trained import TrainedCopying
+from analyses.labs.trained import read_trained
+from analyses.structural_grokking.curves import draw_depths, draw_measures, draw_seeds
+from analyses.structural_grokking.lab import LABS as GROKKING_LABS
+from analyses.structural_grokking.trained import TrainedGrammar
+from analyses.structural_grokking.write_tables import write_tables
 from interp.figures import Curve, css_variables, learning_curves, to_svg
 from interp.records.store import Store
 
@@ -71,9 +77,22 @@ def draw_curves(runs: Path) -> None:
 
 def draw_lab(folder: Path) -> None:
     """What comes first as models learn to copy."""
-    trained = read_trained(LABS["small"](), Store(folder, mode="read"))
+    trained = read_trained(LABS["small"](), Store(folder, mode="read"), TrainedCopying)
     _write("copying_dynamics", draw_curves_by_setting(trained))
     _write("copying_dynamics_aligned", draw_aligned([one for one in trained if one.composes]))
+
+
+def draw_grokking(runs: Path) -> None:
+    """How each seed comes to the tree's rule, what depth does, and trees and weights over training; tables as Markdown."""
+    for name in ("small", "post_norm", "tense"):
+        folder = runs / f"grokking-{name}"
+        if not folder.is_dir():
+            continue
+        trained = read_trained(GROKKING_LABS[name](), Store(folder, mode="read"), TrainedGrammar)
+        _write(f"grokking_{name}", draw_seeds(trained))
+        _write(f"grokking_{name}_depth", draw_depths(trained))
+        _write(f"grokking_{name}_measures", draw_measures(trained))
+        sys.stdout.write(f"{folder}\n\n{write_tables(trained)}\n\n")
 
 
 def _write(name: str, figure: object) -> None:
@@ -81,6 +100,9 @@ def _write(name: str, figure: object) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["grokking"]:
+        draw_grokking(Path(sys.argv[2]))
+        sys.exit()
     write_colours()
     if sys.argv[1:] != ["colours"]:
         draw_smollm2()

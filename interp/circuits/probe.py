@@ -28,6 +28,7 @@ from interp.circuits.rotary import Rotary, read_tables
 from interp.errors import InputError
 from interp.interventions.hooks import add_hooks, lift_hooks
 from interp.models.forward import run_until
+from interp.models.post_norm import PostNormTransformer
 from interp.models.weights import expand_kv
 from tasks.seeding import derive_generator
 
@@ -65,12 +66,19 @@ class Attention:
 def stored_weights(model: Any, layer: int) -> Weights:
     """W_Q [head d_model d_head], W_K and W_V [kv_head d_model d_head], W_O [head d_head d_model], their biases.
 
-    In float32 at least. Raises `InputError` for a layer that doesn't exist, an encoder, and weights that can't be read.
+    In float32 at least. Raises `InputError` for a layer that doesn't exist, an encoder, a post-norm model, and weights that
+    can't be read.
     """
     if not 0 <= layer < model.cfg.n_layers:
         raise InputError(f"Layer {layer} doesn't exist: this model has layers 0 to {model.cfg.n_layers - 1}.")
     if getattr(model.cfg, "attention_dir", "causal") == "bidirectional":
         raise InputError("This model is an encoder, whose tokens read later ones; give a decoder-only language model.")
+    if isinstance(model, PostNormTransformer):
+        raise InputError(
+            "The weights of a PostNormTransformer can't be put into factors: what a layer writes passes norms behind every sum, "
+            "whose scale depends on the data, before another layer or the unembedding reads it; measure its attention "
+            "patterns or patch its activations instead."
+        )
     unreadable = _refusal(model, layer, "its W_Q, W_K, W_V and W_O can't be read")
     try:
         attention = model.blocks[layer].attn

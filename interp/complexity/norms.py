@@ -2,7 +2,9 @@
 
     norm = sqrt(sum_i theta_i^2),   rms = norm / sqrt(number of weights),   norm_per_layer = norm / n_layers
 
-over the parameters that the model uses, each once: an unembedding that equals the embedding is counted there.
+over the parameters that the model uses, each once: an unembedding that equals the embedding is counted there. A fixed table of
+positions is no parameter and not counted, since training doesn't change it; an embedding that is scaled on its way into the
+stream counts as it is stored.
 `norm_per_layer` is the quantity of Murty et al. 2023 (arXiv:2305.18741). Since the norm grows like the root of the
 depth, it is largest for shallow models by construction; `rms` compares models of different sizes. (The published
 figures also contain the parameters of a decoder that is never used.)
@@ -26,6 +28,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.models.provenance import Provenance, get_provenance
+
+_UNREAD = ("pooler.", "nsp_head.")
+"""Parameters of an encoder that its logits don't depend on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,9 +101,10 @@ class WeightNorms:
 
 @torch.no_grad()
 def measure_norms(model: Any) -> WeightNorms:
-    """Norms of a HookedTransformer's or TransformerBridge's weights, computed in float64.
+    """Norms of the weights of a HookedTransformer, TransformerBridge or HookedEncoder, computed in float64.
 
-    A HookedTransformer adds biases of zero where the original has none: they change no norm, but count in `rms`.
+    Of an encoder, the layers that read its sentence vector (pooler, next sentence) are left out: no word's logits use them. A
+    HookedTransformer adds biases of zero where the original has none: they change no norm, but count in `rms`.
     """
     squares: dict[str, float] = {}
     sizes: dict[str, int] = {}
@@ -118,13 +124,14 @@ def _used_parameters(model: Any) -> Iterator[tuple[str, Float[Tensor, "..."]]]:
     group_of: dict[int, str] = {}
     for group, module in _modules(model):
         for name, parameter in module.named_parameters():
-            group_of.setdefault(id(parameter), "norms" if "norm" in name else group)
+            is_norm = "norm" in name or any(piece.startswith("ln") for piece in name.split("."))
+            group_of.setdefault(id(parameter), "norms" if is_norm else group)
     tied = _is_tied(model)
     for name, parameter in model.named_parameters():  # gives a parameter that is shared once
         group = group_of.get(id(parameter), "norms")
         copied = ".qkv." in name  # a bridge keeps the joint matrix beside its three parts
         repeated = tied and group == "unembedding" and parameter.dim() > 1
-        if not copied and not repeated:
+        if not copied and not repeated and not name.startswith(_UNREAD):
             yield group, parameter
 
 
@@ -136,6 +143,8 @@ def _modules(model: Any) -> Iterator[tuple[str, torch.nn.Module]]:
         yield "attention", block.attn
         if getattr(block, "mlp", None) is not None:
             yield "mlp", block.mlp
+    if getattr(model, "mlm_head", None) is not None:
+        yield "unembedding", model.mlm_head
     yield "unembedding", model.unembed
 
 

@@ -1,8 +1,9 @@
-"""The weight matrices of a model by part, layer and head, of a HookedTransformer and a TransformerBridge alike.
+"""The weight matrices of a model by part, layer and head, alike for HookedTransformer, TransformerBridge and HookedEncoder.
 
 Every matrix is oriented as TransformerLens has it, [d_in, d_out], so that a column is what one output neuron reads.
 The heads of a layer are one matrix, as in the papers: W_Q is [d_model, n_heads * d_head], W_O [n_heads * d_head, d_model].
-Keys and values exist once per key-value head. Embeddings belong to no layer.
+Keys and values exist once per key-value head. Embeddings belong to no layer; a fixed table of positions is none of the
+weights, since training doesn't change it.
 
 >>> import interp
 >>> model = interp.build(n_layers=1, d_model=8, n_heads=2, d_vocab=5, n_ctx=4, attn_only=True)
@@ -18,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.errors import InputError
+from interp.models.embeddings import SinusoidalPositions
 from interp.models.weights import n_key_value_heads
 
 Part = Literal["W_E", "W_pos", "W_Q", "W_K", "W_V", "W_O", "W_in", "W_gate", "W_out", "W_U"]
@@ -91,7 +93,10 @@ def _as_matrix(part: Any, layer: int | None, weights: Tensor | None, head: int |
 def _embedding(model: Any, part: str) -> Tensor | None:
     if part == "W_E":
         return model.W_E
-    return getattr(getattr(model, "pos_embed", None), "W_pos", None)
+    positions = getattr(model, "pos_embed", None) or getattr(model.embed, "pos_embed", None)  # an encoder's is inside
+    if isinstance(positions, SinusoidalPositions):  # a fixed table, which training doesn't change
+        return None
+    return getattr(positions, "W_pos", None)
 
 
 def _attention_matrices(model: Any, part: Any, layer: int, heads: Heads) -> list[WeightMatrix]:

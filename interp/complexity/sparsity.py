@@ -8,19 +8,22 @@ both averaged over the queries with at least two such keys: 0 is attention to on
 
 `published` is the attention sparsity of Murty et al. 2023 (arXiv:2305.18741) up to its sign: the entropy of the pattern
 averaged over heads, summed over the queries of a sequence, averaged over layers and sequences. It grows with the length
-of a sequence, and averaging heads first hides heads that attend sharply to different keys. (The published code feeds
-the embeddings to every layer; here each layer reads its true input.)
+of a sequence, and averaging heads first hides heads that attend sharply to different keys. The published program also feeds
+the embeddings to every layer; `inputs="embeddings"` does so, to compare with its values, and is of no other use.
 
 >>> import interp
 >>> model = interp.build(n_layers=1, d_model=8, n_heads=2, d_vocab=5, n_ctx=4, attn_only=True)
 >>> _ = torch.nn.init.zeros_(model.blocks[0].attn.W_Q)
 >>> attention_sparsity(model, torch.tensor([[0, 1, 2, 3]])).normalised
 array([[1., 1.]])
+>>> attention_sparsity(model, [[0, 1, 2], [3, 1]]).entropy_per_sequence.round(2).tolist()  # log 2 and log 3; log 2
+[[[0.9, 0.9]], [[0.69, 0.69]]]
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -40,6 +43,9 @@ from interp.statistics import bootstrap_interval
 if TYPE_CHECKING:
     from interp.figures.style import Picture
 
+LayerInputs = Literal["own", "embeddings"]
+"""Whether each layer reads what the one before wrote, or, as in the published program, all read the embeddings."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AttentionSparsity:
@@ -51,6 +57,8 @@ class AttentionSparsity:
     """The same with each query's entropy divided by the log of its number of legal keys: 0 to 1."""
     published_per_sequence: Float[np.ndarray, "sequence"]
     """Entropy of the head-averaged pattern, summed over queries, averaged over layers, in nats."""
+    inputs: LayerInputs
+    """What each layer read: its `own` input, or the `embeddings`, as in the published program."""
     data_sha256: str
     """Hash of the token ids that were read."""
     provenance: Provenance
@@ -105,45 +113,51 @@ class AttentionSparsity:
         over_heads = self.normalised_per_sequence.mean(axis=(1, 2))
         low, high = bootstrap_interval(over_heads)
         published, published_low, published_high = self.published
+        read = "" if self.inputs == "own" else ", every layer reads the embeddings"
         return (
             f"AttentionSparsity({self.provenance.model}: entropy {self.entropy.mean():.2f} nats, "
             f"{over_heads.mean():.2f} [{low:.2f}, {high:.2f}] of the largest possible; published measure {published:.2f} "
-            f"[{published_low:.2f}, {published_high:.2f}]; n={len(over_heads)} sequences)"
+            f"[{published_low:.2f}, {published_high:.2f}]{read}; n={len(over_heads)} sequences)"
         )
 
 
 def attention_sparsity(
-    model: Any, tokens: Int[Tensor, "sequence pos"], *, batch_size: int | None = None
+    model: Any,
+    tokens: Int[Tensor, "sequence pos"] | Sequence[Int[Tensor, "_pos"] | Sequence[int]],
+    *,
+    inputs: LayerInputs = "own",
+    batch_size: int | None = None,
 ) -> AttentionSparsity:
-    """Entropy of attention on given sequences of one length, all of whose tokens count.
+    """Entropy of attention on given sequences, all of whose tokens count; a list may hold sequences of different lengths.
 
-    Raises `InputError` for no sequence, or sequences of one token, whose attention has no choice.
+    Sequences of one length run together, so that none is padded. Works on a HookedTransformer, a TransformerBridge and a
+    HookedEncoder. Raises `InputError` for no sequence, sequences of one token, whose attention has no choice, or of more than
+    the model reads, and where the model hides the attention of a layer.
     """
-    if len(tokens) == 0 or tokens.shape[1] < 2:
-        raise InputError(
-            f"Attention sparsity was asked of tokens of shape {tuple(tokens.shape)}; give at least one sequence, of at "
-            "least two tokens."
-        )
-    if tokens.shape[1] > model.cfg.n_ctx:
-        raise InputError(
-            f"The sequences have {tokens.shape[1]} tokens, but this model reads at most n_ctx={model.cfg.n_ctx}."
-        )
+    if inputs not in get_args(LayerInputs):
+        raise InputError(f"inputs={inputs!r} isn't known; use one of {', '.join(get_args(LayerInputs))}.")
+    sequences = [torch.as_tensor(sequence, dtype=torch.long) for sequence in tokens]
+    lengths = torch.tensor([len(sequence) for sequence in sequences], dtype=torch.long)
+    _check_lengths(lengths, n_ctx=model.cfg.n_ctx)
     n_layers = model.cfg.n_layers
-    entropy = np.full((len(tokens), n_layers, model.cfg.n_heads), np.nan)
+    entropy = np.full((len(sequences), n_layers, model.cfg.n_heads), np.nan)
     normalised = np.full_like(entropy, np.nan)
-    published = np.full((len(tokens), n_layers), np.nan)
+    published = np.full((len(sequences), n_layers), np.nan)
 
-    def run(rows: slice) -> None:
-        batch = tokens[rows].to(model.cfg.device)
+    def run(rows: Int[np.ndarray, "row"]) -> None:
+        batch = torch.stack([sequences[row] for row in rows]).to(model.cfg.device)
         reach = _Reach(like=batch, causal=model.cfg.attention_dir == "causal")
         hooks: list[tuple[str, HookFunction]] = []
+        embeddings: dict[str, Tensor] = {}
         for layer in range(n_layers):
+            if inputs == "embeddings":
+                hooks.append((f"blocks.{layer}.hook_resid_pre", _read_embeddings(embeddings)))
             hooks.append((f"blocks.{layer}.attn.hook_attn_scores", reach.read))
             hooks.append((f"blocks.{layer}.attn.hook_pattern", reduce(rows, layer, reach)))
         with add_hooks(model, hooks):
             run_until(model, batch, f"blocks.{n_layers - 1}.attn.hook_z")
 
-    def reduce(rows: slice, layer: int, reach: "_Reach") -> HookFunction:
+    def reduce(rows: Int[np.ndarray, "row"], layer: int, reach: "_Reach") -> HookFunction:
         def take(pattern: Float[Tensor, "batch head_index query_pos key_pos"], hook: HookPoint) -> None:
             pattern = pattern.float()
             nats = torch.special.entr(pattern).sum(-1)  # [batch head_index query_pos]
@@ -158,7 +172,14 @@ def attention_sparsity(
 
         return take
 
-    notes = for_each_batch(len(tokens), run, batch_size=batch_size or choose_batch_size(model, tokens.shape[1]))
+    notes: list[str] = []
+    for length in lengths.unique().tolist():
+        alike = np.flatnonzero(lengths.numpy() == length)
+
+        def run_some(rows: slice, alike: Int[np.ndarray, "row"] = alike) -> None:
+            run(alike[rows])
+
+        notes += for_each_batch(len(alike), run_some, batch_size=batch_size or choose_batch_size(model, length))
     unseen = np.flatnonzero(np.isnan(published).any(axis=0))
     if unseen.size:
         raise InputError(
@@ -169,10 +190,30 @@ def attention_sparsity(
         entropy_per_sequence=entropy,
         normalised_per_sequence=normalised,
         published_per_sequence=published.mean(axis=1),
-        data_sha256=hash_tokens(tokens),
+        inputs=inputs,
+        data_sha256=hash_tokens(tokens if isinstance(tokens, Tensor) else torch.cat([lengths, *sequences])[None]),
         provenance=get_provenance(model),
-        notes=tuple(notes),
+        notes=tuple(dict.fromkeys(notes)),
     )
+
+
+def _check_lengths(lengths: Int[Tensor, "sequence"], *, n_ctx: int) -> None:
+    if not len(lengths) or int(lengths.min()) < 2:
+        given = f"a sequence of {int(lengths.min())} tokens" if len(lengths) else "no sequence"
+        raise InputError(
+            f"Attention sparsity was asked of {given}; give at least one sequence, each of at least two tokens."
+        )
+    if int(lengths.max()) > n_ctx:
+        raise InputError(f"The sequences have {int(lengths.max())} tokens, but this model reads at most n_ctx={n_ctx}.")
+
+
+def _read_embeddings(embeddings: dict[str, Tensor]) -> HookFunction:
+    """A hook that gives every layer what the first one reads."""
+
+    def read(residual: Float[Tensor, "batch pos d_model"], hook: HookPoint) -> Float[Tensor, "batch pos d_model"]:
+        return embeddings.setdefault("first", residual)
+
+    return read
 
 
 class _Reach:

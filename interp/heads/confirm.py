@@ -16,6 +16,7 @@ whose random heads are drawn over all layers, among them layer 0, whose loss bre
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,7 +40,7 @@ from tasks.copying import repeated_tokens
 from tasks.seeding import derive_generator, derive_seed
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from interp.figures.style import Picture
 
 
 SIGNIFICANT = 0.05
@@ -118,7 +119,7 @@ class HeadConfirmation:
         rows += [("random heads removed", i, loss, accuracy) for i, (loss, accuracy) in enumerate(draws)]
         return pd.DataFrame([self._row(*row) for row in rows])
 
-    def figure(self) -> "Figure":
+    def figure(self) -> "Picture":
         """Loss and accuracy of the whole model, without the chosen heads, and without each draw of random heads."""
         from interp.figures.ablation import Effect, ablation
 
@@ -161,6 +162,9 @@ class HeadConfirmation:
             "accuracy_high": float(accuracy_high),
             "n": len(loss),
         }
+
+    def _repr_html_(self) -> str:
+        return f"<p><code>{escape(repr(self))}</code></p>{self.figure()._repr_html_()}"
 
     def __repr__(self) -> str:
         value, low, high = self.difference

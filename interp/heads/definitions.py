@@ -110,7 +110,8 @@ def score_values(
     """The copying score `value_share`: does what the head reads at a token raise that token's own logit?
 
     After Olsson et al. 2022 (copying score), with attention factored out. `values` are the head's values at the tokens
-    of one segment, `directions` the unembedding columns of those tokens behind the final norm's gain. The logits
+    of one segment, `directions` the unembedding columns of those tokens behind the final norm's gain (in a post-norm
+    model, the gains of all norms that what the head writes passes). The logits
     v_j W_O W_U over the segment's tokens are centred and rectified; the token's own share s of what remains is rescaled
     to (s - 1/S) / (1 - 1/S): 1 where only the token itself is raised, 0 at chance, at worst -1/(S - 1).
     """

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
@@ -30,13 +31,13 @@ from interp.models.batching import choose_batch_size, for_each_batch
 from interp.models.forward import run_until
 from interp.models.provenance import Provenance, get_provenance
 from interp.models.tokens import Bos, hash_tokens, resolve_bos, usable_vocabulary
-from interp.models.weights import expand_kv, final_norm_gain, output_weights, unembedding
+from interp.models.weights import expand_kv, gain_to_logits, output_weights, unembedding
 from interp.statistics import bootstrap_interval
 from tasks.copying import repeated_tokens
 from tasks.seeding import derive_generator
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from interp.figures.style import Picture
 
 Sequences = Literal["repeated", "unrepeated"]
 
@@ -124,7 +125,7 @@ class HeadScores:
         order = ["kind", "definition", "layer", "head", "value", "low", "high", "n"]
         return pd.concat(frames, ignore_index=True)[order]
 
-    def figure(self, kind: Kind = "induction", *, definition: Definition | None = None, n_marked: int = 5) -> "Figure":
+    def figure(self, kind: Kind = "induction", *, definition: Definition | None = None, n_marked: int = 5) -> "Picture":
         """Heat map over layers and heads, the strongest heads marked."""
         from interp.figures.heads import head_map
 
@@ -141,6 +142,9 @@ class HeadScores:
         if definition not in DEFINITIONS[kind]:
             raise InputError(f"{kind} has no definition {definition!r}; it has {', '.join(DEFINITIONS[kind])}.")
         return self.per_sequence[f"{kind}/{definition}"]
+
+    def _repr_html_(self) -> str:
+        return f"<p><code>{escape(repr(self))}</code></p>{self.figure()._repr_html_()}"
 
     def __repr__(self) -> str:
         parts = []
@@ -225,17 +229,16 @@ def _measure(
     n_layers, n_heads = model.cfg.n_layers, model.cfg.n_heads
     shape = (len(tokens), n_layers, n_heads)
     scores: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(shape, dtype=np.float32))
-    gain = final_norm_gain(model).float()
     columns = unembedding(model).detach()
 
     def run(rows: slice) -> None:
         batch = tokens[rows].to(model.cfg.device)
         first_copy = batch[:, geometry.offset : geometry.offset + geometry.segment]
-        directions = columns[:, first_copy].float().movedim(1, 0) * gain[:, None]  # [batch d_model pos]
+        unembedded = columns[:, first_copy].float().movedim(1, 0)  # [batch d_model pos]
         hooks: list[tuple[str, HookFunction]] = []
         for layer in range(n_layers):
             hooks.append(
-                (f"blocks.{layer}.attn.hook_v", _reduce_values(model, scores, rows, layer, geometry, directions))
+                (f"blocks.{layer}.attn.hook_v", _reduce_values(model, scores, rows, layer, geometry, unembedded))
             )
             hooks.append((f"blocks.{layer}.attn.hook_pattern", _reduce_pattern(scores, rows, layer, geometry)))
         with add_hooks(model, hooks):
@@ -254,13 +257,15 @@ def _reduce_pattern(scores: dict[str, np.ndarray], rows: slice, layer: int, geom
 
 
 def _reduce_values(
-    model: Any, scores: dict[str, np.ndarray], rows: slice, layer: int, geometry: Geometry, directions: Tensor
+    model: Any, scores: dict[str, np.ndarray], rows: slice, layer: int, geometry: Geometry, unembedded: Tensor
 ) -> HookFunction:
+    gain = gain_to_logits(model, layer).float()
+
     def reduce(values: Float[Tensor, "batch pos kv_head d_head"], hook: HookPoint) -> None:
         read = expand_kv(
             values[:, geometry.offset : geometry.offset + geometry.segment].float(), model.cfg.n_heads, axis=2
         )
-        share = score_values(read, output_weights(model, layer).detach().float(), directions)
+        share = score_values(read, output_weights(model, layer).detach().float(), unembedded * gain[:, None])
         scores["copying/value_share"][rows, layer] = share.cpu().numpy()
 
     return reduce

@@ -26,6 +26,7 @@ from interp.errors import InputError
 from interp.interventions.hooks import HookFunction, add_hooks, lift_hooks
 from interp.interventions.paths import ReadKind, Reads, Receiver, group_receivers, last_reader, require_before
 from interp.models.check import require_hook
+from interp.models.post_norm import PostNormTransformer
 from interp.models.weights import output_weights
 from tasks.seeding import derive_generator
 
@@ -161,6 +162,12 @@ def _require_sum(model: Any, layers: list[int]) -> None:
     """
     cfg = model.cfg
     has_mlp = not getattr(cfg, "attn_only", False)
+    refusal = InputError(
+        "In this model a layer's attention is normalised after its heads are summed, so one head's part of the stream "
+        "can't be taken out by itself; leave out `into` to ablate heads for every reader."
+    )
+    if isinstance(model, PostNormTransformer):
+        raise refusal
     if isinstance(model, HookedTransformer) and not (
         cfg.use_normalization_before_and_after or str(cfg.original_architecture).startswith("Olmo")
     ):
@@ -202,7 +209,4 @@ def _require_sum(model: Any, layers: list[int]) -> None:
     ):
         model(tokens)
     if not all(error <= 0.05 for error in errors):
-        raise InputError(
-            "In this model a layer's attention is normalised after its heads are summed, so one head's part of the stream "
-            "can't be taken out by itself; leave out `into` to ablate heads for every reader."
-        )
+        raise refusal

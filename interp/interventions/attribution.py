@@ -125,7 +125,7 @@ def attribution_patch(
     if len(cells):
         only = np.zeros_like(screen.can_act)
         only[tuple(cells.T)] = True
-        swept = run_sweep(model, clean, corrupted, measure, plan=plan, site=site, direction=direction, only=only)
+        [swept] = run_sweep(model, clean, corrupted, [measure], plan=plan, site=site, direction=direction, only=only)
         exact = swept.values[:, *cells.T] - base[:, None]
     return AttributionResult(
         estimated=estimated,

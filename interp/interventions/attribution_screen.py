@@ -50,7 +50,8 @@ class Screen:
         n_examples = len(plan.scored)
         # An edit of a bridge's `hook_resid_mid` misses the residual stream beside the MLP. What the attention writes
         # reaches both, so the gradient is the same there, and only the difference between the runs isn't.
-        kind = HOOKS["attn_out" if site == "resid_mid" else site]
+        self.summed = site == "resid_mid" and not isinstance(model, HookedTransformer)
+        kind = HOOKS["attn_out" if self.summed else site]
         self.names = {layer: f"blocks.{layer}.{kind}" for layer in plan.layers}
         self.estimates = np.zeros((n_examples, len(plan.layers), plan.n_columns))
         self.can_act = np.zeros((len(plan.layers), plan.n_columns), dtype=bool)
@@ -79,7 +80,7 @@ class Screen:
         kept: dict[int, Tensor] = {}
         before: dict[int, Tensor] = {}
         hooks = [(hook_name, keep(kept, layer)) for layer, hook_name in self.names.items()]
-        if self.site == "resid_mid":
+        if self.summed:
             hooks += [(f"blocks.{layer}.hook_resid_pre", keep(before, layer)) for layer in self.names]
         with torch.no_grad(), add_hooks(self.model, hooks):
             logits = self._run_to_logits(name, rows)

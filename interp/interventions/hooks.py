@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor
-from transformer_lens import HookedTransformer
 from transformer_lens.hook_points import HookPoint, LensHandle
+from transformer_lens.HookedRootModule import HookedRootModule
 
 from interp.errors import HookLeakError, InputError
 
@@ -29,7 +29,7 @@ HookFunction = Callable[..., Tensor | None]
 
 @contextmanager
 def add_hooks(model: Any, hooks: Sequence[tuple[str, HookFunction]]) -> Iterator[None]:
-    """Add forward hooks to a HookedTransformer or TransformerBridge for the time of the block.
+    """Add forward hooks to a HookedTransformer, HookedEncoder or TransformerBridge for the time of the block.
 
     Raises `InputError` for a hook that the model doesn't have or has switched off (TransformerLens ignores some of
     these silently), and `HookLeakError` when the model ends with more hooks than it began with.
@@ -81,8 +81,8 @@ def find_hook_point(model: Any, name: str, function: HookFunction | None = None)
         hint = f"did you mean {' or '.join(close)}?" if close else "see `model.hook_dict` for its hooks."
         raise InputError(f"This {type(model).__name__} has no hook {name!r}; {hint}")
     try:
-        if isinstance(model, HookedTransformer):
-            model.check_hooks_to_add(points[name], name, function or (lambda activation, hook: None))
+        if isinstance(model, HookedRootModule):
+            model.check_hooks_to_add(points[name], name, function or (lambda activation, hook: None))  # type: ignore[arg-type]
         else:
             model.check_hooks_to_add(name)
     except (AssertionError, ValueError, RuntimeError) as refused:

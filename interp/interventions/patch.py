@@ -13,7 +13,8 @@ arXiv:2004.12265; Meng et al. 2022, arXiv:2202.05262; Heimersheim & Nanda 2024, 
 [0.0, 1.0, 0.0]
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import torch
@@ -35,7 +36,7 @@ def patch(
     model: Any,
     clean: Int[Tensor, "example pos"],
     corrupted: Int[Tensor, "example pos"],
-    metric: Metric | Callable[..., Any],
+    metric: Metric | Callable[..., Any] | Mapping[str, Metric | Callable[..., Any]],
     *,
     site: Site,
     direction: Direction = "denoise",
@@ -65,7 +66,8 @@ def patch(
     the scored position does nothing. The clean and the corrupted prompt of an example stay aligned token by token.
 
     `metric` is `interp.logit_difference(...)`, `interp.answer_log_probability(...)`, `interp.kl_to_clean()`, or a function
-    from logits [example, d_vocab] to one value per example, in which no example's value depends on another's logits.
+    from logits [example, d_vocab] to one value per example, in which no example's value depends on another's logits. Several
+    metrics, {name: metric}, are measured in one sweep: the result is the first one's, `result[name]` that of another.
 
     Raises `InputError` for a layer, head, position or role that doesn't exist, a role that is empty in every example,
     positions of an example after the one it is scored at, and prompts or a batch of another size.
@@ -85,27 +87,41 @@ def patch(
         scored=scored,
         batch=batch,
     )
-    measure = prepare_metric(metric, n_examples=len(clean), d_vocab=model.cfg.d_vocab)
-    swept = run_sweep(
-        model, clean, corrupted, measure, plan=plan, site=site, direction=direction, batch_size=batch_size
+    measures = _prepare_metrics(metric, n_examples=len(clean), d_vocab=model.cfg.d_vocab)
+    sweeps = run_sweep(
+        model, clean, corrupted, measures, plan=plan, site=site, direction=direction, batch_size=batch_size
     )
-    return PatchResult(
-        site=site,
-        direction=direction,
-        metric=measure.name,
-        layers=plan.layers,
-        heads=plan.heads,
-        positions=plan.places.shared,
-        position_labels=plan.places.labels,
-        query_heads=plan.query_heads,
-        values=swept.values.reshape(len(clean), *plan.shape),
-        clean=swept.clean,
-        corrupted=swept.corrupted,
-        scored=tuple(plan.scored.tolist()),
-        engine=swept.engine,
-        n_runs=int(swept.was_run.sum()),
-        seed=seed,
-        data_sha256=hash_tokens(torch.cat([clean, corrupted])),
-        provenance=get_provenance(model),
-        notes=swept.notes,
-    )
+    first, *others = [
+        PatchResult(
+            site=site,
+            direction=direction,
+            metric=measure.name,
+            layers=plan.layers,
+            heads=plan.heads,
+            positions=plan.places.shared,
+            position_labels=plan.places.labels,
+            query_heads=plan.query_heads,
+            values=swept.values.reshape(len(clean), *plan.shape),
+            clean=swept.clean,
+            corrupted=swept.corrupted,
+            scored=tuple(plan.scored.tolist()),
+            engine=swept.engine,
+            n_runs=int(swept.was_run.sum()),
+            seed=seed,
+            data_sha256=hash_tokens(torch.cat([clean, corrupted])),
+            provenance=get_provenance(model),
+            notes=swept.notes,
+        )
+        for measure, swept in zip(measures, sweeps, strict=True)
+    ]
+    return replace(first, others=tuple(others))
+
+
+def _prepare_metrics(metric: Any, *, n_examples: int, d_vocab: int) -> list[Metric]:
+    """The metrics, checked, under the names that they were given."""
+    if not isinstance(metric, Mapping):
+        return [prepare_metric(metric, n_examples=n_examples, d_vocab=d_vocab)]
+    if not metric:
+        raise InputError("metric={} measures nothing; give at least one metric.")
+    prepared = {name: prepare_metric(one, n_examples=n_examples, d_vocab=d_vocab) for name, one in metric.items()}
+    return [replace(one, name=name) for name, one in prepared.items()]

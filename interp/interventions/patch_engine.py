@@ -24,11 +24,17 @@ from transformer_lens.hook_points import HookPoint
 from interp.interventions.hooks import add_hooks
 from interp.interventions.patch_sites import HOOKS, Rows, by_position, keep, record, write_rows
 from interp.models.forward import logits_at
+from interp.models.post_norm import PostNormTransformer
 from interp.models.suffix import add_mlp, run_block
 
 
 def can_skip(model: Any) -> bool:
-    """Whether starting inside the model, at a later layer and position, gives what a whole run gives."""
+    """Whether the shortcuts hold: whole runs can start inside the model, and its stream is the sum of what is written."""
+    return has_usual_blocks(model) and not isinstance(model, PostNormTransformer)
+
+
+def has_usual_blocks(model: Any) -> bool:
+    """Whether the blocks, on their own and without their hook points, compute what they compute in a whole run."""
     if not isinstance(model, HookedTransformer):
         return False
     cfg = model.cfg

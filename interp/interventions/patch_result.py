@@ -1,15 +1,11 @@
 """What a sweep of patches gives: a value for every example and cell, with intervals, p-values, a table and a map.
 
-With v the metric of a patched run, c that of the clean and r that of the corrupted run, and means over examples,
-
-    recovery = mean(v - r) / mean(c - r)
-
-is 0 where a patch leaves the corrupted run as it is and 1 where it restores the clean one, in either direction of
-patching (Heimersheim & Nanda 2024, arXiv:2404.15255). It may lie outside of [0, 1].
+`recovery` is that of `interp.interventions.recovery`: 0 like the corrupted run, 1 like the clean one. A sweep by several
+metrics gives the first one's result, and the others' by name: `result["KL to clean"]`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,6 +14,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from interp.errors import InputError
+from interp.interventions.recovery import as_column, find_recovery, find_recovery_interval, scale_recovery
 from interp.models.provenance import Provenance
 from interp.statistics import bootstrap_interval, sign_flip_p_values
 
@@ -69,6 +66,15 @@ class PatchResult:
     """The name of each entry along the position axis, a role, where every example has its own position."""
     notes: tuple[str, ...] = ()
     """Halved batches."""
+    others: tuple["PatchResult", ...] = ()
+    """The same sweep by the other metrics that were given."""
+
+    def __getitem__(self, metric: str) -> "PatchResult":
+        """The result by one of the metrics."""
+        named = {result.metric: result for result in (self, *self.others)}
+        if metric not in named:
+            raise InputError(f"The sweep was not measured by {metric!r}; its metrics: {', '.join(named)}.")
+        return named[metric]
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -78,7 +84,7 @@ class PatchResult:
     @property
     def effects(self) -> Float[np.ndarray, "example layer *cell"]:
         """How far each patch moved the metric from the run that was patched."""
-        return self.values - self._column(self.corrupted if self.direction == "denoise" else self.clean)
+        return self.values - as_column(self.corrupted if self.direction == "denoise" else self.clean, self.values)
 
     @property
     def mean(self) -> Float[np.ndarray, "layer *cell"]:
@@ -86,30 +92,40 @@ class PatchResult:
         return self.values.mean(axis=0)
 
     @property
+    def standard_error(self) -> Float[np.ndarray, "layer *cell"]:
+        """Standard error of `mean`; NaN for a single example."""
+        n = len(self.values)
+        return self.values.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else np.full(self.mean.shape, np.nan)
+
+    @property
     def interval(self) -> tuple[Float[np.ndarray, "layer *cell"], Float[np.ndarray, "layer *cell"]]:
         """(low, high), the 95% bootstrap interval of `mean` over examples; NaN for a single example."""
         return bootstrap_interval(self.values, seed=self.seed)
 
     @property
+    def effect_interval(self) -> tuple[Float[np.ndarray, "layer *cell"], Float[np.ndarray, "layer *cell"]]:
+        """(low, high), the 95% bootstrap interval of the mean of `effects`, in which examples are their own controls."""
+        return bootstrap_interval(self.effects, seed=self.seed)
+
+    @property
     def recovery(self) -> Float[np.ndarray, "layer *cell"]:
         """0 like the corrupted run, 1 like the clean one; NaN where these two have the same mean."""
-        return self._recovered().mean(axis=0)
+        return find_recovery(self.values, clean=self.clean, corrupted=self.corrupted)
 
     @property
     def recovery_interval(self) -> tuple[Float[np.ndarray, "layer *cell"], Float[np.ndarray, "layer *cell"]]:
-        """95% bootstrap interval of `recovery` over examples, of the ratio as linearised at its value.
-
-        Numerator and denominator come from the same examples, so a patch that restores every example has no spread.
-        """
-        gap = self._column(self.clean - self.corrupted)
-        deviation = self._recovered() - self.recovery * gap / (gap.mean() or np.nan)
-        low, high = bootstrap_interval(deviation, seed=self.seed)
-        return self.recovery + low, self.recovery + high
+        """95% bootstrap interval of `recovery` over examples, of the ratio as linearised at its value."""
+        return find_recovery_interval(self.values, clean=self.clean, corrupted=self.corrupted, seed=self.seed)
 
     @property
     def p_values(self) -> Float[np.ndarray, "layer *cell"]:
         """Two-sided sign-flip p-value of each mean effect, corrected for the number of cells by the max-statistic."""
         return sign_flip_p_values(self.effects, seed=self.seed)
+
+    @property
+    def single_p_values(self) -> Float[np.ndarray, "layer *cell"]:
+        """The same of each cell as if it alone had been patched: for cells that were chosen beforehand."""
+        return sign_flip_p_values(self.effects, correction="none", seed=self.seed)
 
     def top(self, n: int) -> list[tuple[Any, ...]]:
         """The n cells that were moved furthest, as (layer, head, position or role) without the axes that are not there."""
@@ -118,30 +134,56 @@ class PatchResult:
         places = np.stack(np.unravel_index(order, self.mean.shape), axis=1)
         return [tuple(label[i] for label, i in zip(labels, place, strict=True)) for place in places]
 
-    def to_frame(self) -> pd.DataFrame:
-        """One row a cell: mean, recovery and effect with intervals, the corrected p-value, the baselines.
+    def to_frame(self, *, rows: Literal["cells", "examples"] = "cells") -> pd.DataFrame:
+        """One row a cell: mean, recovery and effect with intervals, both p-values, the baselines.
 
-        Where every example has its own positions, the column `position` has their roles.
+        With `rows="examples"` one row for each cell and example: its value and effect, and the example's baselines. Where
+        every example has its own positions, the column `position` has their roles. Other metrics' rows follow; the column
+        `metric` tells them apart.
         """
-        (low, high), (recovery_low, recovery_high) = self.interval, self.recovery_interval
+        if rows not in ("cells", "examples"):
+            raise InputError(f"rows={rows!r} isn't known; use 'cells' or 'examples'.")
+        if self.others:
+            results = [replace(result, others=()) for result in (self, *self.others)]
+            return pd.concat([result.to_frame(rows=rows) for result in results], ignore_index=True)
         grid = np.meshgrid(*self._labels(), indexing="ij")
         frame = pd.DataFrame({name: values.ravel() for name, values in zip(self.axes, grid, strict=True)})
         if self.heads is not None and self.query_heads is not None and self.site in ("k", "v"):
             served = dict(zip(self.heads, (",".join(map(str, group)) for group in self.query_heads), strict=True))
             frame["query_heads"] = frame["head"].map(served)
-        columns = {
+        if rows == "examples":
+            n, n_cells = len(self.values), self.mean.size
+            frame = pd.concat([frame] * n, ignore_index=True)
+            frame["example"] = np.repeat(np.arange(n), n_cells)
+            baselines = {name: np.repeat(values, n_cells) for name, values in self._baselines.items()}
+            columns = {"value": self.values, "effect": self.effects}
+        else:
+            baselines = {name: values.mean() for name, values in self._baselines.items()} | {"n": len(self.values)}
+            columns = self._summarise()
+        for name, values in columns.items():
+            frame[name] = values.ravel()
+        return frame.assign(**baselines, metric=self.metric)
+
+    def _summarise(self) -> dict[str, Float[np.ndarray, "layer *cell"]]:
+        (low, high), (recovery_low, recovery_high) = self.interval, self.recovery_interval
+        effect_low, effect_high = self.effect_interval
+        return {
             "value": self.mean,
             "low": low,
             "high": high,
             "effect": self.effects.mean(axis=0),
+            "effect_low": effect_low,
+            "effect_high": effect_high,
             "recovery": self.recovery,
             "recovery_low": recovery_low,
             "recovery_high": recovery_high,
             "p_value": self.p_values,
+            "single_p_value": self.single_p_values,
         }
-        for name, values in columns.items():
-            frame[name] = values.ravel()
-        return frame.assign(clean=self.clean.mean(), corrupted=self.corrupted.mean(), n=len(self.values))
+
+    @property
+    def _baselines(self) -> dict[str, Float[np.ndarray, "example"]]:
+        return {"clean": self.clean, "corrupted": self.corrupted}
 
     def figure(self, *, labels: Sequence[str] | None = None) -> "Picture":
         """Recovery of every cell; where heads and positions both vary, of each head at the position moved furthest.
@@ -205,13 +247,6 @@ class PatchResult:
     def _labels(self) -> list[tuple[Any, ...]]:
         return [axis for axis in (self.layers, self.heads, self._entries) if axis is not None]
 
-    def _column(self, per_example: Float[np.ndarray, "example"]) -> Float[np.ndarray, "example ..."]:
-        return per_example.reshape(-1, *[1] * (self.values.ndim - 1))
-
-    def _recovered(self) -> Float[np.ndarray, "example layer *cell"]:
-        gap = float((self.clean - self.corrupted).mean())
-        return (self.values - self._column(self.corrupted)) / (gap if gap else np.nan)
-
     def _repr_html_(self) -> str:
         if np.isnan(self.recovery).all():
             return f"<code>{escape(repr(self))}</code>"
@@ -223,15 +258,9 @@ class PatchResult:
         low, high = (bound[at] for bound in self.recovery_interval)
         shape = " x ".join(f"{n} {name}s" for n, name in zip(self.mean.shape, self.axes, strict=True))
         where = ", ".join(f"{name} {i}" for name, i in zip(self.axes, best, strict=True))
+        also = f"; also by {', '.join(result.metric for result in self.others)}" if self.others else ""
         return (
             f"PatchResult({self.provenance.model}: {self.site}, {self.direction}, {shape}; {self.metric} "
             f"{self.clean.mean():.2f} clean, {self.corrupted.mean():.2f} corrupted; strongest {where}: recovery "
-            f"{self.recovery[at]:.2f} [{low:.2f}, {high:.2f}], p = {self.p_values[at]:.3f}; n={len(self.values)} examples)"
+            f"{self.recovery[at]:.2f} [{low:.2f}, {high:.2f}], p = {self.p_values[at]:.3f}{also}; n={len(self.values)} examples)"
         )
-
-
-def scale_recovery(recovery: Float[np.ndarray, "*cell"]) -> tuple[float, str]:
-    """Where a map's darkest colour lies, and what its label says of cells below 0, which are drawn as 0."""
-    least, most = float(recovery.min()), float(recovery.max())
-    note = f", least {least:.2f}" if least < -0.05 else ""
-    return (1.0 if most > 0.6 else max(0.1, float(np.ceil(10 * most) / 10))), note

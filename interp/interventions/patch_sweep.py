@@ -6,12 +6,13 @@
 >>> model = interp.build(n_layers=2, d_model=8, n_heads=2, d_vocab=5, n_ctx=4, attn_only=True)
 >>> clean, corrupted = torch.tensor([[0, 1, 2]]), torch.tensor([[0, 3, 2]])
 >>> plan = make_plan(model, clean, corrupted, site="z", positions="all", layers=None, heads=None, scored=-1)
->>> swept = run_sweep(model, clean, corrupted, logit_difference(1, 3), plan=plan, site="z", direction="denoise")
+>>> metrics = [logit_difference(1, 3)]
+>>> [swept] = run_sweep(model, clean, corrupted, metrics, plan=plan, site="z", direction="denoise")
 >>> swept.values.shape  # [example layer cell]
 (1, 2, 2)
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -36,7 +37,7 @@ _ENOUGH_TOKENS = 1024
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Swept:
-    """What the runs of a plan gave."""
+    """What the runs of a plan gave by one metric."""
 
     values: Float[np.ndarray, "example layer cell"]
     """The metric after each patch; that of the unpatched run where a patch does nothing or wasn't asked for."""
@@ -57,34 +58,40 @@ def run_sweep(
     model: Any,
     clean: Int[Tensor, "example pos"],
     corrupted: Int[Tensor, "example pos"],
-    measure: Metric,
+    measures: Sequence[Metric],
     *,
     plan: Plan,
     site: Site,
     direction: Direction,
     batch_size: int | Literal["auto"] = "auto",
     only: Bool[np.ndarray, "layer cell"] | None = None,
-) -> Swept:
-    """Patch every cell of `plan`, or those marked in `only`."""
+) -> list[Swept]:
+    """Patch every cell of `plan`, or those marked in `only`, once; one result for each metric."""
     tokens = {"clean": clean.to(model.cfg.device), "corrupted": corrupted.to(model.cfg.device)}
     affordable = choose_batch_size(model, clean.shape[1]) if batch_size == "auto" else batch_size
     notes: list[str] = []
     logits = {name: run_unpatched(model, tokens[name], plan.scored, affordable, notes) for name in tokens}
-    baselines = {name: to_numpy(measure(logits[name].clone(), logits["clean"])) for name in tokens}
+    baselines = [
+        {name: to_numpy(measure(logits[name].clone(), logits["clean"])) for name in tokens} for measure in measures
+    ]
     base, source = ("corrupted", "clean") if direction == "denoise" else ("clean", "corrupted")
     sweep = _Sweep(
-        model, tokens[base], tokens[source], site, plan, measure, logits[base], logits["clean"], batch_size, only
+        model, tokens[base], tokens[source], site, plan, measures, logits[base], logits["clean"], batch_size, only
     )
-    sweep.values[:] = baselines[base][:, None, None]
+    for values, baseline in zip(sweep.values, baselines, strict=True):
+        values[:] = baseline[base][:, None, None]
     sweep.run()
-    return Swept(
-        values=sweep.values,
-        clean=baselines["clean"],
-        corrupted=baselines["corrupted"],
-        was_run=sweep.was_run,
-        engine="suffix" if sweep.skips else "whole",
-        notes=tuple(dict.fromkeys(notes + sweep.notes)),
-    )
+    return [
+        Swept(
+            values=values,
+            clean=baseline["clean"],
+            corrupted=baseline["corrupted"],
+            was_run=sweep.was_run,
+            engine="suffix" if sweep.skips else "whole",
+            notes=tuple(dict.fromkeys(notes + sweep.notes)),
+        )
+        for values, baseline in zip(sweep.values, baselines, strict=True)
+    ]
 
 
 class _Sweep:
@@ -97,18 +104,18 @@ class _Sweep:
         source: Int[Tensor, "example pos"],
         site: Site,
         plan: Plan,
-        measure: Metric,
+        measures: Sequence[Metric],
         base_logits: Float[Tensor, "example d_vocab"],
         clean_logits: Float[Tensor, "example d_vocab"],
         batch_size: int | Literal["auto"],
         only: Bool[np.ndarray, "layer cell"] | None,
     ) -> None:
         self.model, self.base, self.source, self.site, self.plan = model, base, source, site, plan
-        self.measure, self.base_logits, self.clean_logits = measure, base_logits, clean_logits
+        self.measures, self.base_logits, self.clean_logits = measures, base_logits, clean_logits
         self.batch_size, self.skips = batch_size, can_skip(model)
         shape = (len(base), len(plan.layers), plan.n_columns)
         self.only = torch.ones(shape[1:], dtype=torch.bool) if only is None else torch.from_numpy(only)
-        self.values = np.zeros(shape)
+        self.values = [np.zeros(shape) for _ in measures]
         self.was_run = np.zeros(shape, dtype=bool)
         self.notes: list[str] = []
 
@@ -148,14 +155,15 @@ class _Sweep:
     def _score(
         self, layer_index: int, cells: Int[Tensor, "row"], examples: Int[Tensor, "row"], logits: Float[Tensor, "row _"]
     ) -> None:
-        """The metric gets whole batches, one a cell: logits of other examples are those of the unpatched run."""
+        """A metric gets whole batches, one a cell: logits of other examples are those of the unpatched run."""
         for cell in cells.unique().tolist():
             rows = (cells == cell).nonzero()[:, 0]
             mine = examples[rows].to(logits.device)
             batch = self.base_logits.clone()
             batch[mine] = logits[rows.to(logits.device)]
             place = (examples[rows].numpy(), layer_index, cell)
-            self.values[place] = to_numpy(self.measure(batch, self.clean_logits)[mine])
+            for values, measure in zip(self.values, self.measures, strict=True):
+                values[place] = to_numpy(measure(batch.clone(), self.clean_logits)[mine])
             self.was_run[place] = True
 
     def _group_examples(self) -> list[Int[Tensor, "group"]]:

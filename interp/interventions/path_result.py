@@ -12,9 +12,10 @@ import pandas as pd
 from jaxtyping import Float
 
 from interp.errors import InputError
-from interp.interventions.patch_result import Direction, scale_recovery
+from interp.interventions.patch_result import Direction
 from interp.interventions.path_engine import MlpPaths
 from interp.interventions.paths import Receiver, Sender, members
+from interp.interventions.recovery import find_recovery, find_recovery_interval, scale_recovery
 from interp.models.provenance import Provenance
 from interp.statistics import bootstrap_interval, sign_flip_p_values
 
@@ -75,15 +76,12 @@ class PathPatchResult:
     @property
     def recovery(self) -> Float[np.ndarray, "sender"]:
         """0 like the corrupted run, 1 like the clean one; NaN where these two have the same mean."""
-        return (self.values - self.corrupted[:, None]).mean(axis=0) / self._gap
+        return find_recovery(self.values, clean=self.clean, corrupted=self.corrupted)
 
     @property
     def recovery_interval(self) -> tuple[Float[np.ndarray, "sender"], Float[np.ndarray, "sender"]]:
         """95% bootstrap interval of `recovery` over examples, of the ratio as linearised at its value."""
-        gap = (self.clean - self.corrupted)[:, None]
-        deviation = (self.values - self.corrupted[:, None] - self.recovery * gap) / self._gap
-        low, high = bootstrap_interval(deviation, seed=self.seed)
-        return self.recovery + low, self.recovery + high
+        return find_recovery_interval(self.values, clean=self.clean, corrupted=self.corrupted, seed=self.seed)
 
     @property
     def p_values(self) -> Float[np.ndarray, "sender"]:
@@ -140,11 +138,6 @@ class PathPatchResult:
             title=f"Patching paths, {self.direction}",
             vmax=most,
         )
-
-    @property
-    def _gap(self) -> float:
-        gap = float((self.clean - self.corrupted).mean())
-        return gap if gap else np.nan
 
     def _order(self) -> list[int]:
         return np.argsort(-np.abs(self.effects.mean(axis=0)), kind="stable").tolist()

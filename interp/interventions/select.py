@@ -1,8 +1,8 @@
 """Which heads and which positions an intervention touches.
 
 Heads are (layer, query head) pairs, or the same query heads in several layers. Positions count from 0 and are shared by
-the batch, or differ from row to row: an index tensor, a mask (such as `tokens == comma`), or names that a task's batch
-gives to positions, since in many tasks the interesting tokens move.
+the batch, or differ from row to row: an index tensor, a mask (`find_tokens` gives that of token ids), or names that a
+task's batch gives to positions, since in many tasks the interesting tokens move.
 
 >>> import torch
 >>> mark = resolve_positions(torch.tensor([[0], [2]]), argument="keys")
@@ -10,6 +10,8 @@ gives to positions, since in many tasks the interesting tokens move.
 [[1, 0, 0], [0, 0, 1]]
 >>> resolve_positions([1, 2], argument="keys")(2, 3).int().tolist()
 [[0, 1, 1], [0, 1, 1]]
+>>> find_tokens(torch.tensor([[7, 5, 7], [5, 9, 9]]), [5]).int().tolist()
+[[0, 1, 0], [1, 0, 0]]
 """
 
 from collections import defaultdict
@@ -76,6 +78,21 @@ def choose_heads(
         return group_heads(model, pairs)
     numbers = list(range(model.cfg.n_heads)) if heads is None else numbers
     return group_heads(model, [(layer, head) for layer in choose_layers(model, layers) for head in numbers])
+
+
+def find_tokens(tokens: Int[Tensor, "batch pos"], ids: int | Sequence[int]) -> Bool[Tensor, "batch pos"]:
+    """Where these token ids stand: positions by token id, as an argument or as a role of a batch.
+
+    Raises `InputError` for an id that none of the sequences has.
+    """
+    wanted = [ids] if isinstance(ids, int) else list(ids)
+    absent = [token for token in wanted if not (tokens == token).any()]
+    if absent or not wanted:
+        raise InputError(
+            f"The token ids {absent or wanted} stand nowhere in these {len(tokens)} sequences; give ids that occur, such as "
+            f"{tokens.flatten()[:5].tolist()}."
+        )
+    return torch.isin(tokens, torch.tensor(wanted, device=tokens.device))
 
 
 def resolve_positions(positions: Positions, *, argument: str, batch: Batch | None = None) -> Marker:

@@ -5,7 +5,8 @@
 Any field of TransformerLens's `HookedTransformerConfig` can be given by name (`attn_only`, `act_fn`, `d_mlp`,
 `normalization_type`, `positional_embedding_type="rotary"`, ...); `initialise` has the formula of the weights, in which
 a larger gamma is a smaller initialisation. The global random generators are neither read nor moved, which
-TransformerLens's own `seed` would do.
+TransformerLens's own `seed` would do. Three words have no field there (`interp.models.architecture`): with
+`norm_placement="post", positions="sinusoidal", embedding_scale="sqrt_d_model"` it is the transformer of Vaswani et al.
 
 >>> model = build(n_layers=1, d_model=16, n_heads=2, d_vocab=10, n_ctx=8, attn_only=True, seed=3, device="cpu")
 >>> model(torch.zeros(1, 8, dtype=torch.long)).shape
@@ -23,6 +24,14 @@ import torch
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from interp.errors import InputError
+from interp.models.architecture import (
+    Architecture,
+    EmbeddingScale,
+    NormPlacement,
+    Positions,
+    architecture_of,
+    construct,
+)
 from interp.models.initialise import Initialisation, Part, ResidualScale, initialise
 from interp.models.provenance import Provenance, count_parameters, hash_weights
 
@@ -65,6 +74,9 @@ def build(
     residual_scale: ResidualScale = "one",
     embedding_std: float | None = None,
     seed: int = 0,
+    norm_placement: NormPlacement = "pre",
+    positions: Positions | None = None,
+    embedding_scale: EmbeddingScale = "one",
     device: str | torch.device | None = None,
     dtype: torch.dtype = torch.float32,
     **config: Any,
@@ -73,8 +85,10 @@ def build(
 
     `gamma_by_part` overrides gamma in the parts it names (`embedding`, `qk`, `vo`, `mlp`, `unembed`), `init_multiplier`
     multiplies every std, `residual_scale="one_over_sqrt_2L"` divides W_O and W_out, `embedding_std` replaces the
-    embeddings' std. `d_head` defaults to `d_model // n_heads`, `device` to an accelerator where there is one. Anything
-    that cannot be built is an `InputError` that says what was given and what was expected.
+    embeddings' std. `norm_placement="post"` puts the norms behind the sums (a `PostNormTransformer`, without a final norm),
+    `positions="sinusoidal"` adds a fixed table instead of a learned one, and `embedding_scale="sqrt_d_model"` multiplies
+    embeddings on their way into the stream. `d_head` defaults to `d_model // n_heads`, `device` to an accelerator where
+    there is one. Anything that cannot be built is an `InputError` that says what was given and what was expected.
     """
     _check_names(config)
     counts: dict[str, Any] = {
@@ -92,6 +106,7 @@ def build(
         residual_scale=residual_scale,
         embedding_std=embedding_std,
     )
+    architecture = Architecture(norm_placement=norm_placement, positions=positions, embedding_scale=embedding_scale)
     if "d_head" not in config:
         if d_model % n_heads:
             raise InputError(
@@ -101,7 +116,9 @@ def build(
     settings = counts | config | {"dtype": dtype, "device": check_device(device), "init_weights": False}
     try:
         with quiet_construction():
-            model = HookedTransformer(HookedTransformerConfig(**settings))
+            model = construct(HookedTransformerConfig(**settings), architecture)
+    except InputError:
+        raise
     except (AssertionError, ValueError, TypeError, KeyError) as error:
         raise InputError(f"this configuration cannot be built: {error}") from error
     initialise(model, scheme, seed=seed)
@@ -111,13 +128,14 @@ def build(
 
 
 def _describe(model: HookedTransformer, initialisation: str) -> Provenance:
+    architecture = str(architecture_of(model))
     return Provenance(
         model="built",
         source="built",
         revision=None,
         weights_sha256=hash_weights(model),
-        model_class="HookedTransformer",
-        reason="built from a configuration",
+        model_class=type(model).__name__,
+        reason=f"built from a configuration{architecture and ' with '}{architecture}",
         max_logit_difference=None,
         processing="raw",
         dtype=str(model.cfg.dtype).removeprefix("torch."),
@@ -134,11 +152,13 @@ def _check_names(config: dict[str, Any]) -> None:
         if name in _OURS:
             raise InputError(f"{name!r} cannot be given to build: the weights follow from gamma and seed alone")
         if name not in known:
-            close = difflib.get_close_matches(
-                name, [*known, *(field.name for field in fields(Initialisation)), "seed"], n=3
-            )
+            close = difflib.get_close_matches(name, [*known, *_ours_by_name(), "seed"], n=3)
             hint = f"did you mean {' or '.join(close)}?" if close else "see HookedTransformerConfig for the names"
             raise InputError(f"{name!r} is not a field of a model's configuration; {hint}")
+
+
+def _ours_by_name() -> list[str]:
+    return [field.name for kind in (Initialisation, Architecture) for field in fields(kind)]
 
 
 def _check_counts(settings: dict[str, Any]) -> None:

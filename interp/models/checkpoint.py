@@ -1,11 +1,13 @@
 """A model in a folder: `model.safetensors` and `interp.json`, and its tokenizer where it has one. Never pickle.
 
-    folder/interp.json          format version, configuration, provenance
+    folder/interp.json          format version, configuration, what it has no fields for, provenance
     folder/model.safetensors    every parameter and buffer, as they are
     folder/tokenizer/           Hugging Face's files, only for a model with a tokenizer
 
 A checkpoint is written beside its place and renamed into it, so that it is there whole or not at all. Loading compares
-the weights with the hash in the provenance, and gives bit-identical logits.
+the weights with the hash in the provenance, and gives bit-identical logits. A model that is all in the configuration is
+written as version 1; one with norms behind the sums, fixed positions or scaled embeddings (`interp.models.architecture`) as
+version 2, which a toolkit that would take it for another model doesn't read.
 
 >>> import tempfile
 >>> from interp.models.build import build
@@ -32,11 +34,13 @@ from safetensors.torch import load_file, save_file
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from interp.errors import InputError
+from interp.models.architecture import Architecture, architecture_of, construct
 from interp.models.build import check_device, quiet_construction
 from interp.models.provenance import Provenance, get_provenance, hash_weights
 
 _FORMAT = "interp-checkpoint"
-_VERSION = 1
+_VERSIONS = (1, 2)
+"""2 has the key `architecture`."""
 _DESCRIPTION = "interp.json"
 _WEIGHTS = "model.safetensors"
 _TOKENIZER = "tokenizer"
@@ -60,12 +64,11 @@ def save(model: HookedTransformer, folder: str | Path) -> None:
     folder = Path(folder)
     _check_replaceable(folder)
     provenance = replace(get_provenance(model), weights_sha256=hash_weights(model))
-    description = {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "config": _config_to_json(model.cfg),
-        "provenance": asdict(provenance),
-    }
+    description = {"format": _FORMAT, "version": 1, "config": _config_to_json(model.cfg)}
+    architecture = architecture_of(model)
+    if architecture != Architecture():
+        description |= {"version": 2, "architecture": asdict(architecture)}
+    description["provenance"] = asdict(provenance)
     beside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
     try:
         beside.mkdir(parents=True)
@@ -107,7 +110,8 @@ def load_checkpoint(
     try:
         with quiet_construction():
             settings = config | {"dtype": chosen, "device": check_device(device), "init_weights": False}
-            model = HookedTransformer(HookedTransformerConfig(**settings), move_to_device=False)
+            architecture = Architecture(**description.get("architecture", {}))
+            model = construct(HookedTransformerConfig(**settings), architecture, move_to_device=False)
         model.load_state_dict(state, assign=True)
     except (AssertionError, ValueError, TypeError, RuntimeError) as error:
         if isinstance(error, InputError):
@@ -179,10 +183,10 @@ def _read_description(folder: Path) -> dict[str, Any]:
         raise InputError(f"{folder / _DESCRIPTION} cannot be read as JSON: {error}") from error
     if not isinstance(description, dict) or description.get("format") != _FORMAT or "config" not in description:
         raise InputError(f"{folder / _DESCRIPTION} is not the description of a checkpoint that interp.save wrote")
-    if description.get("version") != _VERSION:
+    if description.get("version") not in _VERSIONS:
         raise InputError(
-            f"{folder} has checkpoint version {description.get('version')!r}, this reads version {_VERSION}: "
-            "use the interp-toolkit that wrote it"
+            f"{folder} has checkpoint version {description.get('version')!r}, this reads versions "
+            f"{' and '.join(map(str, _VERSIONS))}: use the interp-toolkit that wrote it"
         )
     return description
 

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 import torch
-from transformer_lens import HookedTransformer
+from transformer_lens import HookedEncoder, HookedTransformer
 
 from interp.errors import InputError
 from tasks.seeding import derive_generator
@@ -38,13 +38,13 @@ Part = Literal["embedding", "qk", "vo", "mlp", "unembed"]
 ResidualScale = Literal["one", "one_over_sqrt_2L"]
 
 PARTS: Mapping[str, tuple[str, ...]] = {
-    "embedding": ("W_E", "W_pos"),
+    "embedding": ("W_E", "W_pos", "W_token_type"),
     "qk": ("W_Q", "W_K", "_W_K"),
     "vo": ("W_V", "_W_V", "W_O"),
     "mlp": ("W_in", "W_gate", "W_out"),
     "unembed": ("W_U",),
 }
-"""The weight matrices of a HookedTransformer by part."""
+"""The weight matrices of a HookedTransformer or HookedEncoder by part."""
 
 _INTO_RESIDUAL = (".W_O", ".W_out")
 
@@ -120,7 +120,7 @@ class Initialisation:
         return text if self.embedding_std is None else f"{text}, embeddings std = {self.embedding_std:g}"
 
 
-def initialise(model: HookedTransformer, scheme: Initialisation, *, seed: int = 0) -> None:
+def initialise(model: HookedTransformer | HookedEncoder, scheme: Initialisation, *, seed: int = 0) -> None:
     """Draw every weight anew; each parameter has its own generator, made from seed and name.
 
     So the same seed gives the same directions at every scale, and a deeper model the weights of the layers it shares.

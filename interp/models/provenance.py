@@ -1,6 +1,8 @@
 """Where a model's weights come from, which class holds them, and what was done to them.
 
-`weights_sha256` is the hash of the parameters that are measured: after conversion, processing and the cast to `dtype`.
+`weights_sha256` is the hash of the parameters that are measured: after conversion, processing and the cast to `dtype`. What
+`interp.models.architecture` knows of a model, beyond its configuration, is hashed with them: the same parameters are another
+model where norms stand elsewhere.
 Two published checkpoints with one hash are one model, whatever their names say.
 
 >>> model = torch.nn.Linear(2, 2, bias=False)
@@ -17,6 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from interp.models.architecture import architecture_of
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Provenance:
@@ -31,7 +35,7 @@ class Provenance:
     weights_sha256: str
     """`hash_weights` of the model as it was loaded."""
     model_class: str
-    """`HookedTransformer` or `TransformerBridge`."""
+    """`HookedTransformer`, `PostNormTransformer` or `TransformerBridge`."""
     reason: str
     """Why it is that class."""
     max_logit_difference: float | None
@@ -74,11 +78,12 @@ def get_provenance(model: Any) -> Provenance:
 
 def hash_weights(model_or_state_dict: torch.nn.Module | Mapping[str, Tensor]) -> str:
     """SHA-256 over sorted names, dtypes, shapes and bytes: of a module's parameters, or of each tensor in a mapping."""
+    digest = hashlib.sha256()
     if isinstance(model_or_state_dict, torch.nn.Module):
         tensors: dict[str, Tensor] = dict(model_or_state_dict.named_parameters())
+        digest.update(str(architecture_of(model_or_state_dict)).encode())  # nothing, for TransformerLens's own kinds
     else:
         tensors = dict(model_or_state_dict)
-    digest = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
         digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())

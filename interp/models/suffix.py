@@ -1,8 +1,9 @@
 """A block of a HookedTransformer from some position on, with the keys and values of the positions before.
 
-The mathematics is the block's own; where its parts are of a kind that PyTorch has a fused kernel for (softmax attention,
-layer and RMS norm, the tanh form of GELU) that kernel is used, which saves half the time of a block. Its hook points are
-passed by, so this is for models without hooks. Anything else goes through the block itself.
+The mathematics is the block's own, with norms before the sublayers or behind the sums. Where its parts are of a kind that
+PyTorch has a fused kernel for (softmax attention, layer and RMS norm, the tanh form of GELU) that kernel is used, which saves
+half the time of a block. Its hook points are passed by, so this is for models without hooks. Anything else goes through the
+block itself.
 
 >>> import interp
 >>> block = interp.build(n_layers=1, d_model=8, n_heads=2, d_vocab=5, n_ctx=4, act_fn="gelu").blocks[0]
@@ -24,6 +25,7 @@ from transformer_lens.components import LayerNorm, LayerNormPre, RMSNorm, RMSNor
 from transformer_lens.components.mlps.mlp import MLP
 from transformer_lens.utilities.activation_functions import gelu_new
 
+from interp.models.post_norm import POST_NORM_BLOCKS
 from interp.models.weights import expand_kv
 
 
@@ -35,23 +37,36 @@ def run_block(
     `past` has the keys and values of all positions before `x`.
     """
     if last_only and x.shape[1] > 1:  # of the positions before the last one, only keys and values are read
-        before = normalise(block.ln1, x[:, :-1])
+        before = read_stream(block, x[:, :-1])
         _, keys, values = block.attn.calculate_qkv_matrices(before[:, :1], before, before)
         if past is not None:
             keys, values = torch.cat([past.past_keys, keys], dim=1), torch.cat([past.past_values, values], dim=1)
         x, past = x[:, -1:], KeysValues(keys, values, frozen=True)
     if not _is_fusible(block):
         return block(x, past_kv_cache_entry=past)
-    attended = _attend(block.attn, normalise(block.ln1, x), past)
-    if block.cfg.attn_only:
-        return x + attended
+    attended = _attend(block.attn, read_stream(block, x), past)
     if block.cfg.parallel_attn_mlp:
         return x + attended + _run_mlp(block.mlp, normalise(block.ln2, x))
-    return add_mlp(block, x + attended)
+    middle = add_attention(block, x, attended)
+    return middle if block.cfg.attn_only else add_mlp(block, middle)
+
+
+def read_stream(block: Any, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
+    """What the block's attention reads of its `hook_resid_pre`."""
+    return x if isinstance(block, POST_NORM_BLOCKS) else normalise(block.ln1, x)
+
+
+def add_attention(
+    block: Any, x: Float[Tensor, "batch pos d_model"], attended: Float[Tensor, "batch pos d_model"]
+) -> Float[Tensor, "batch pos d_model"]:
+    """The stream behind the attention, which the MLP adds to, from `hook_resid_pre` and `hook_attn_out`."""
+    return normalise(block.ln1, x + attended) if isinstance(block, POST_NORM_BLOCKS) else x + attended
 
 
 def add_mlp(block: Any, middle: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
-    """`hook_resid_post` from `hook_resid_mid`, of a block whose MLP comes after its attention."""
+    """The block's output from the stream behind its attention, where its MLP comes after that."""
+    if isinstance(block, POST_NORM_BLOCKS):
+        return normalise(block.ln2, middle + _run_mlp(block.mlp, middle))
     return middle + _run_mlp(block.mlp, normalise(block.ln2, middle))
 
 

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.errors import InputError
+from interp.models.post_norm import PostNormTransformer
 
 _LARGE = 1e3
 
@@ -58,9 +59,27 @@ def final_norm_gain(model: Any) -> Float[Tensor, "d_model"]:
     """
     d_model, like = model.cfg.d_model, unembedding(model)
     norm = getattr(model, "ln_final", None)
-    if norm is None:
+    if norm is None or isinstance(norm, torch.nn.Identity):
         return torch.ones(d_model, dtype=like.dtype, device=like.device)
-    sign = torch.ones(d_model, dtype=like.dtype, device=like.device)
+    return _norm_gain(norm, torch.ones(d_model, dtype=like.dtype, device=like.device))
+
+
+@torch.no_grad()
+def gain_to_logits(model: Any, layer: int) -> Float[Tensor, "d_model"]:
+    """What each channel that this layer's heads write is multiplied by on its direct way to the unembedding.
+
+    The final norm's gain; in a PostNormTransformer, which has none, the product of the gains of all norms behind the sums
+    from the layer's own on. Both leave out what depends on the data: each norm also divides by a scale.
+    """
+    gain = final_norm_gain(model)
+    if isinstance(model, PostNormTransformer):
+        for block in list(model.blocks)[layer:]:
+            for norm in [block.ln1] if model.cfg.attn_only else [block.ln1, block.ln2]:
+                gain = gain * _norm_gain(norm, torch.ones_like(gain))
+    return gain
+
+
+def _norm_gain(norm: Any, sign: Float[Tensor, "d_model"]) -> Float[Tensor, "d_model"]:
     sign[1::2] = -1
     x = (_LARGE * sign)[None, None]  # large, so that the norm's epsilon does not count
     return ((norm(x) - norm(-x)) / 2)[0, 0] * sign

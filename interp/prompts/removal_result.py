@@ -10,6 +10,7 @@ is compared with what the chosen heads lose on the draw's own items.
 """
 
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from interp.prompts.choices import By, ChoiceScores, find_right
 from interp.statistics import bootstrap_interval, permutation_p_value
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from interp.figures.style import Picture
 
 SIGNIFICANT = 0.05
 
@@ -145,7 +146,7 @@ class RankedRemoval:
                 )  # fmt: skip
         return pd.DataFrame(rows).assign(n=len(self.whole.answers))
 
-    def figure(self, *, title: str = "") -> "Figure":
+    def figure(self, *, title: str = "") -> "Picture":
         """Accuracy against heads removed, with the band of the control's draws and chance."""
         from interp.figures.removal import RemovalPanel, removal_panels
 
@@ -165,6 +166,9 @@ class RankedRemoval:
             "control": np.array([step.control_accuracy()[0] for step in self.steps]),
             "chance": self.whole.chance,
         }
+
+    def _repr_html_(self) -> str:
+        return f"<p><code>{escape(repr(self))}</code></p>{self.figure()._repr_html_()}"
 
     def __repr__(self) -> str:
         whole, last = self.whole.accuracy()[0], self.steps[-1]

@@ -27,9 +27,12 @@ from torch import Tensor
 from transformer_lens import HookedTransformer
 
 from interp.errors import InputError
+from interp.models.architecture import architecture_of
 from interp.models.checkpoint import is_checkpoint, save
 from interp.models.provenance import hash_weights
 from interp.training.config import TrainConfig
+from interp.training.flat import FlatParameters
+from interp.training.optimise import read_state, write_state
 from tasks.seeding import derive_seed
 from tasks.task import Task
 
@@ -95,9 +98,10 @@ class RunFolder:
         _check_same(json.loads(json.dumps(description)), self.path)
 
     def write(
-        self, model: HookedTransformer, optimizer: torch.optim.Optimizer, progress: Progress, *, last: bool
+        self, parameters: FlatParameters, optimizer: torch.optim.AdamW, progress: Progress, *, last: bool
     ) -> Path:
         """Keep this state; returns the folder of the model that can be loaded."""
+        model = parameters.model
         checkpoint = self.path / "checkpoints" / f"step_{progress.step:08d}"
         checkpoint.parent.mkdir(exist_ok=True)
         save(model, checkpoint)
@@ -111,14 +115,14 @@ class RunFolder:
             f"model.{name}": value.detach().clone(memory_format=torch.contiguous_format)
             for name, value in model.state_dict().items()
         }
-        for index, entries in optimizer.state_dict()["state"].items():
-            tensors |= {f"optimizer.{index}.{name}": value for name, value in entries.items()}
+        for index, entries in read_state(optimizer, parameters).items():
+            tensors |= {f"optimizer.{index}.{entry}": value.clone() for entry, value in entries.items()}
         partial = self.path / f".{uuid.uuid4().hex}.partial"
         save_file(tensors, partial, metadata={"progress": json.dumps(asdict(progress))})
         self._replace(partial, self.path / "state.safetensors")
         return checkpoint
 
-    def restore(self, model: HookedTransformer, optimizer: torch.optim.Optimizer) -> Progress | None:
+    def restore(self, parameters: FlatParameters, optimizer: torch.optim.AdamW) -> Progress | None:
         """Bring model and optimizer to the last state; None for a run that has not begun."""
         path = self.path / "state.safetensors"
         if not path.exists():
@@ -129,7 +133,7 @@ class RunFolder:
                 progress = Progress(**json.loads(file.metadata()["progress"]))
         except (OSError, safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path} is damaged ({error}): delete the folder to begin the run again") from error
-        model.load_state_dict(
+        parameters.model.load_state_dict(
             {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
         )
         state: dict[int, dict[str, Tensor]] = {}
@@ -137,7 +141,7 @@ class RunFolder:
             if name.startswith("optimizer."):
                 _, index, entry = name.split(".")
                 state.setdefault(int(index), {})[entry] = tensor
-        optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
+        write_state(optimizer, parameters, state)
         return progress
 
     def last_checkpoint(self) -> Path | None:
@@ -159,7 +163,8 @@ class RunFolder:
 
 def _describe_shape(model: HookedTransformer) -> str:
     cfg = model.cfg
-    return f"{cfg.n_layers} layers, {cfg.n_heads} heads, d_model {cfg.d_model}, {cfg.d_vocab} tokens, n_ctx {cfg.n_ctx}"
+    size = f"{cfg.n_layers} layers, {cfg.n_heads} heads, d_model {cfg.d_model}, {cfg.d_vocab} tokens, n_ctx {cfg.n_ctx}"
+    return ", ".join(filter(None, [size, str(architecture_of(model))]))
 
 
 def _check_same(wanted: Mapping[str, Any], folder: Path) -> None:

@@ -1,16 +1,16 @@
-"""The forward pass that training uses: HookedTransformer's own mathematics without its hook points.
+"""Which forward pass trains a model: the fast one of `interp.training.stacked`, or the model's own.
 
 A pass through HookedTransformer normalises the same residual stream three times, builds rotations and masks out of many
 small operations and looks at every attention pattern; for a small model that is half the time of an update. The
-pass here computes the same logits from the same parameters with PyTorch's fused kernels. It is used only for
-configurations it knows, on a model without hooks, and after its logits agreed with the model's on a batch; any other
-model is trained through its own forward pass. With `last_only` the last layer is computed for the last position alone:
-its keys and values are of all positions, its query, MLP and logits of one.
+fast pass computes the same logits from the same parameters with PyTorch's fused kernels. It is used only for
+configurations it knows, on a model without hooks, and after its logits agreed with the model's on sequences as long as the
+task's longest, so that every position was compared; a shorter batch reads the first of them. Any other model is
+trained through its own forward pass.
 
 >>> from interp.models.build import build
 >>> model = build(n_layers=1, d_model=8, n_heads=2, d_vocab=5, n_ctx=4, act_fn="gelu", device="cpu")
 >>> tokens = torch.tensor([[1, 2, 3, 4]])
->>> forward = choose_forward(model, tokens)
+>>> forward = choose_forward(FlatParameters(model), tokens)
 >>> torch.allclose(forward(tokens), model(tokens), atol=1e-5)
 True
 >>> torch.allclose(forward(tokens, last_only=True), model(tokens)[:, -1:], atol=1e-5)
@@ -20,15 +20,17 @@ True
 import logging
 from dataclasses import fields
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 from transformer_lens import HookedTransformer
+from transformer_lens.components.mlps.gated_mlp import GatedMLP
+from transformer_lens.components.mlps.mlp import MLP
 
-from interp.models.suffix import normalise
+from interp.training.flat import FlatParameters, joint_name
+from interp.training.stacked import Stack
 
 logger = logging.getLogger(__name__)
 
@@ -50,23 +52,25 @@ _UNDERSTOOD = (
     | {"device", "model_name", "init_mode", "init_weights", "initializer_range", "seed"}
     | {"tokenizer_name", "tokenizer_prepends_bos", "default_prepend_bos"}
 )
-"""Fields of the configuration that `run_fast` follows, or need not."""
+"""Fields of the configuration that the fast pass follows, or need not."""
 
 
-def choose_forward(model: HookedTransformer, tokens: Int[Tensor, "batch pos"]) -> Forward:
+def choose_forward(parameters: FlatParameters, tokens: Int[Tensor, "batch pos"]) -> Forward:
     """The fast pass where it gives the model's logits on `tokens`, else the model's own."""
+    model = parameters.model
     if not is_plain(model):
         return partial(run_model, model)
+    fast = Stack([parameters]).run
     with torch.no_grad():
         expected = model(tokens)
         agrees = all(
-            torch.allclose(run_fast(model, tokens, last_only=last_only), wanted, rtol=1e-4, atol=1e-4)
+            torch.allclose(fast(tokens, last_only=last_only), wanted, rtol=1e-4, atol=1e-4)
             for last_only, wanted in ((False, expected), (True, expected[:, -1:]))
         )
     if not agrees:
         logger.info("The fast forward pass does not give this model's logits; training uses the model's own.")
         return partial(run_model, model)
-    return partial(run_fast, model)
+    return fast
 
 
 def run_model(
@@ -77,6 +81,11 @@ def run_model(
     return logits[:, -1:] if last_only else logits
 
 
+def is_fast(forward: Forward) -> bool:
+    """Whether this is the fast pass."""
+    return isinstance(getattr(forward, "__self__", None), Stack)
+
+
 def is_plain(model: HookedTransformer) -> bool:
     """Whether the fast pass knows this configuration and nothing is hooked."""
     cfg = model.cfg
@@ -84,55 +93,27 @@ def is_plain(model: HookedTransformer) -> bool:
     positions = cfg.positional_embedding_type == "standard" or (
         cfg.positional_embedding_type == "rotary" and cfg.rotary_dim == cfg.d_head
     )
+    mlps = cfg.attn_only or (
+        all(type(block.mlp) in (MLP, GatedMLP) for block in model.blocks) and not str(cfg.act_fn).endswith("_ln")
+    )
     hooked = any(
         module._forward_hooks or module._forward_pre_hooks or module._backward_hooks for module in model.modules()
     )
-    return usual and positions and cfg.dtype in (torch.float32, torch.float64) and not hooked
+    return (
+        usual
+        and positions
+        and mlps
+        and cfg.dtype in (torch.float32, torch.float64)
+        and not hooked
+        and _is_trained_jointly(model)
+    )
 
 
-def run_fast(
-    model: HookedTransformer, tokens: Int[Tensor, "batch pos"], *, last_only: bool = False
-) -> Float[Tensor, "batch out d_vocab"]:
-    """The same logits by fused kernels."""
-    residual = F.embedding(tokens, model.embed.W_E)
-    if model.cfg.positional_embedding_type == "standard":
-        residual = residual + model.pos_embed.W_pos[: tokens.shape[1]]
-    block: Any
-    for layer, block in enumerate(model.blocks):
-        last = last_only and layer == model.cfg.n_layers - 1
-        attended = _attend(block.attn, normalise(block.ln1, residual), last_only=last)
-        residual = (residual[:, -1:] if last else residual) + attended
-        if not model.cfg.attn_only:
-            residual = residual + block.mlp(normalise(block.ln2, residual))
-    if model.cfg.normalization_type is not None:
-        residual = normalise(model.ln_final, residual)
-    return F.linear(residual, model.unembed.W_U.T, model.unembed.b_U)
-
-
-def _attend(
-    attention: Any, x: Float[Tensor, "batch pos d_model"], *, last_only: bool
-) -> Float[Tensor, "batch out d_model"]:
-    q, k, v = (
-        F.linear(read, weight.transpose(1, 2).flatten(0, 1), bias.flatten()).unflatten(-1, bias.shape).transpose(1, 2)
-        for read, weight, bias in (
-            (x[:, -1:] if last_only else x, attention.W_Q, attention.b_Q),
-            (x, attention.W_K, attention.b_K),
-            (x, attention.W_V, attention.b_V),
-        )
-    )  # each [batch, head_index, pos, d_head]
-    if attention.cfg.positional_embedding_type == "rotary":
-        q, k = rotate(attention, q, first=x.shape[1] - q.shape[2]), rotate(attention, k, first=0)
-    z = F.scaled_dot_product_attention(q, k, v, is_causal=not last_only, scale=1 / float(attention.attn_scale))
-    return F.linear(z.transpose(1, 2).flatten(2), attention.W_O.flatten(0, 1).T, attention.b_O)
-
-
-def rotate(attention: Any, x: Float[Tensor, "batch head_index pos d_head"], *, first: int) -> Float[Tensor, "..."]:
-    """Rotary embedding of positions from `first` on, in the model's own pairing."""
-    here = slice(first, first + x.shape[2])
-    cos, sin = attention.rotary_cos[here], attention.rotary_sin[here]  # [pos, d_head]
-    if attention.cfg.rotary_adjacent_pairs:
-        turn = torch.complex(cos[:, ::2], sin[:, ::2])
-        return torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * turn).flatten(-2)
-    half = x.shape[-1] // 2
-    one, other, cos, sin = x[..., :half], x[..., half:], cos[:, :half], sin[:, :half]
-    return torch.cat([one * cos - other * sin, other * cos + one * sin], dim=-1)
+def _is_trained_jointly(model: HookedTransformer) -> bool:
+    """Whether queries, keys and values of a layer are trained all or none, and no two layers share a parameter."""
+    trained: dict[str, bool] = {}
+    every = [*model.named_parameters(remove_duplicate=False)]
+    return len({id(parameter) for _, parameter in every}) == len(every) and all(
+        trained.setdefault(joint_name(name), parameter.requires_grad) == parameter.requires_grad
+        for name, parameter in every
+    )

@@ -3,7 +3,8 @@
 A small model on an accelerator leaves it idle: its kernels are done before the next is launched. Models of one shape
 that stand at the same step therefore go through one forward and one backward pass (`Stack`). Each keeps its own task,
 seed, initialisation, learning rate, decay and clipping, its own optimizer, history and folder. Losses are those of
-separate runs up to the order of sums.
+separate runs up to the order of sums. Where batches differ in length from model to model, as those of one length each
+do, all are padded at each step to the longest.
 
 On a CPU the products of the usual batch already fill a core, and one model's activations fit its cache where those of
 many do not. So "auto" stacks there only while a batch has few positions.
@@ -34,14 +35,20 @@ from interp.errors import InputError
 from interp.models.batching import is_out_of_memory
 from interp.training.config import TrainConfig
 from interp.training.evaluate import is_last_only
+from interp.training.forward import is_fast
 from interp.training.result import Engine, TrainRun
-from interp.training.stacked import Stack, can_stack
+from interp.training.stacked import Stack, have_one_shape
 from interp.training.trainee import Observer, Trainee
 from tasks.task import Batch, Task
 
-_CPU_POSITIONS = 512
-"""Positions in a model's batch up to which a CPU gains from stacking. With two layers of width 64 it takes 0.7 of the time
-at 72 positions, 0.85 of it at 288, and 1.1 of it at 2,304 (`tests/benchmarks/bench_training.py many`)."""
+_CPU_POSITIONS = 400
+"""Positions in a model's batch up to which a CPU gains from stacking. With two layers of width 64 it takes half of the time
+at 36 positions, 0.63 of it at 72, 0.77 at 288 and 0.93 at 504 (`tests/benchmarks/bench_training.py many`); with six layers
+and every position trained, 1.06 at 480 (`seeds`)."""
+
+_CPU_PADDING = 1.1
+"""How many times the positions of its own batches a model may pass in a stack: where lengths differ from model to model,
+all are padded to the longest."""
 
 
 class _Full(Exception):
@@ -107,10 +114,12 @@ def train_many(
 
 def _group(trainees: Sequence[Trainee], engine: str) -> list[list[Trainee]]:
     """Trainees that can go through one computation."""
+    if engine == "separate":
+        return [[trainee] for trainee in trainees]
     groups: list[list[Trainee]] = []
     for trainee in trainees:
         for group in groups:
-            if engine != "separate" and _go_together(group[0], trainee) and (engine == "stacked" or _pays(trainee)):
+            if _go_together(group[0], trainee) and (engine == "stacked" or _pays([*group, trainee])):
                 group.append(trainee)
                 break
         else:
@@ -125,13 +134,20 @@ def _go_together(one: Trainee, other: Trainee) -> bool:
         and all(
             getattr(one.config, name) == getattr(other.config, name) for name in ("steps", "batch_size", "autocast")
         )
-        and one.sample().tokens.shape == other.sample().tokens.shape
-        and can_stack([one.model, other.model])
+        and is_fast(one.forward)
+        and is_fast(other.forward)
+        and have_one_shape(one.parameters, other.parameters)
     )
 
 
-def _pays(trainee: Trainee) -> bool:
-    return trainee.device.type != "cpu" or trainee.sample().tokens.numel() <= _CPU_POSITIONS
+def _pays(trainees: Sequence[Trainee]) -> bool:
+    """Whether a stack of these is faster than one after the other, judged by the next batches."""
+    if trainees[0].device.type != "cpu":
+        return True
+    widths = torch.tensor([trainee.widths for trainee in trainees])  # [model, step]
+    longest = widths.amax(0).double().mean()
+    few = float(longest) * trainees[0].config.batch_size <= _CPU_POSITIONS
+    return few and float(longest / widths.double().mean()) <= _CPU_PADDING
 
 
 def _train_group(trainees: Sequence[Trainee], bar: Any) -> dict[int, Engine]:
@@ -142,8 +158,10 @@ def _train_group(trainees: Sequence[Trainee], bar: Any) -> dict[int, Engine]:
             trainee.advance(trainee.backward())
             bar.update()
         return {id(trainee): "separate"}
-    stack = Stack([trainee.model for trainee in trainees])
+    stack = Stack([trainee.parameters for trainee in trainees])
     try:
+        for trainee in trainees:
+            trainee.read_again()
         while not trainees[0].finished:
             losses = _backward(stack, trainees)
             for trainee, loss in zip(trainees, losses, strict=True):
@@ -154,25 +172,47 @@ def _train_group(trainees: Sequence[Trainee], bar: Any) -> dict[int, Engine]:
         for trainee in trainees:
             trainee.notes += (f"out of memory with {len(trainees)} models at once, went on with half of them",)
     finally:
-        stack.release()
+        stack.separate()
+        for trainee in trainees:
+            trainee.read_again()
     half = len(trainees) // 2
     return _train_group(trainees[:half], bar) | _train_group(trainees[half:], bar)
 
 
 def _backward(stack: Stack, trainees: Sequence[Trainee]) -> Float[Tensor, "model"]:
     """Each model's loss on its own batch, with its gradient: the sum of the losses has all of them."""
-    batches = [trainee.sample() for trainee in trainees]
+    batches = pad([trainee.sample() for trainee in trainees])
     device, config = trainees[0].device, trainees[0].config
     last_only = all(is_last_only(batch) for batch in batches)
-    stack.zero_grad()
     try:
         with torch.autocast(device.type, torch.bfloat16, enabled=config.autocast == "bfloat16"):
             logits = stack.run(torch.stack([batch.tokens for batch in batches]).to(device), last_only=last_only)
         losses = mean_losses(logits, batches)
-        losses.sum().backward()
+        stack.backward(losses.sum())
     except (MemoryError, RuntimeError) as error:
         raise (_Full() if is_out_of_memory(error) else error) from None
     return losses.detach()
+
+
+def pad(batches: Sequence[Batch]) -> list[Batch]:
+    """The batches as wide as the widest: behind their last position stands token 0, which is not trained.
+
+    No earlier position of a causal model sees it, so logits and losses are those of the batches as they were.
+    """
+    width = max(batch.tokens.shape[1] for batch in batches)
+
+    def widen(values: Tensor) -> Tensor:
+        return F.pad(values, (0, width - values.shape[1]))
+
+    return [
+        Batch(
+            tokens=widen(batch.tokens),
+            targets=widen(batch.targets),
+            trained=widen(batch.trained),
+            scored=widen(batch.scored),
+        )
+        for batch in batches
+    ]
 
 
 def mean_losses(logits: Float[Tensor, "model batch end d_vocab"], batches: Sequence[Batch]) -> Float[Tensor, "model"]:

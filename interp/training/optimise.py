@@ -9,29 +9,28 @@ outside the rate is AdamW's 0.33. Either way the decay comes before AdamW's step
 >>> from interp.models.build import build
 >>> model = build(n_layers=1, d_model=8, n_heads=1, d_vocab=5, n_ctx=4, attn_only=True, device="cpu")
 >>> config = TrainConfig(decayed="matrices_without_embeddings", weight_decay=0.1, decay_window=(10, 20))
->>> [len(group["params"]) for group in make_optimizer(model, config).param_groups]  # with decay, without
-[5, 11]
+>>> groups = make_optimizer(FlatParameters(model), config).param_groups
+>>> [[len(stretch) for stretch in group["params"]] for group in groups]  # with decay, without
+[[304], [80, 128]]
 >>> [decay_at(step, config) for step in (9, 10, 19, 20)]
 [0.0, 0.1, 0.1, 0.0]
 """
 
 import torch
-from transformer_lens import HookedTransformer
+from torch import Tensor
 
-from interp.errors import InputError
-from interp.models.initialise import part_of
-from interp.training.config import Decayed, TrainConfig
+from interp.training.config import TrainConfig
+from interp.training.flat import FlatParameters, Stretch
 from interp.training.schedule import learning_rate_at
 
 
-def make_optimizer(model: HookedTransformer, config: TrainConfig) -> torch.optim.AdamW:
-    """AdamW over the parameters that require a gradient, those that decay in a group of their own."""
-    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-    if not trained:
-        raise InputError("no parameter of this model requires a gradient: call model.requires_grad_(True) first")
+def make_optimizer(parameters: FlatParameters, config: TrainConfig) -> torch.optim.AdamW:
+    """AdamW over the stretches of the parameters, those that decay in a group of their own."""
     groups = [
         {
-            "params": [parameter for name, parameter in trained if _decays(name, config.decayed) == decays],
+            "params": [
+                vector for stretch, vector in parameters.stretches.items() if _decays(stretch, config) == decays
+            ],
             "decays": decays,
         }
         for decays in (True, False)
@@ -44,6 +43,38 @@ def make_optimizer(model: HookedTransformer, config: TrainConfig) -> torch.optim
         weight_decay=0.0,
         fused=True,
     )
+
+
+def read_state(optimizer: torch.optim.AdamW, parameters: FlatParameters) -> dict[int, dict[str, Tensor]]:
+    """AdamW's averages and its count of steps for each parameter, those that decay first; empty before an update."""
+    stretches = {stretch: vector for stretch, vector in parameters.stretches.items() if vector in optimizer.state}
+    every: dict[str, dict[str, Tensor]] = {
+        name: {} for name in parameters.named if parameters.places[name].stretch in stretches
+    }
+    for entry in ("exp_avg", "exp_avg_sq"):
+        averages = {stretch: optimizer.state[vector][entry] for stretch, vector in stretches.items()}
+        for name, view in parameters.split(averages).items():
+            every[name][entry] = view
+    for name, entries in every.items():
+        entries["step"] = optimizer.state[stretches[parameters.places[name].stretch]]["step"]
+    decaying = [id(vector) for group in optimizer.param_groups if group["decays"] for vector in group["params"]]
+    ordered = sorted(every, key=lambda name: id(stretches[parameters.places[name].stretch]) not in decaying)
+    return {index: every[name] for index, name in enumerate(ordered)}
+
+
+def write_state(optimizer: torch.optim.AdamW, parameters: FlatParameters, state: dict[int, dict[str, Tensor]]) -> None:
+    """Bring AdamW to a state that `read_state` gave."""
+    if not state:
+        return
+    for vector in parameters.stretches.values():
+        optimizer.state[vector] = {
+            "step": state[0]["step"].to(vector.device, copy=True),
+            "exp_avg": torch.zeros_like(vector),
+            "exp_avg_sq": torch.zeros_like(vector),
+        }
+    for index, entries in read_state(optimizer, parameters).items():
+        for entry in ("exp_avg", "exp_avg_sq"):
+            entries[entry].copy_(state[index][entry])
 
 
 def update(optimizer: torch.optim.AdamW, config: TrainConfig, *, step: int) -> None:
@@ -70,6 +101,9 @@ def decay_at(step: int, config: TrainConfig) -> float:
     return 0.0
 
 
-def _decays(name: str, decayed: Decayed) -> bool:
-    part = part_of(name)
-    return decayed == "all" or (part is not None and (decayed == "matrices" or part != "embedding"))
+def _decays(stretch: Stretch, config: TrainConfig) -> bool:
+    return {
+        "all": True,
+        "matrices": stretch in ("matrix", "embedding"),
+        "matrices_without_embeddings": stretch == "matrix",
+    }[config.decayed]

@@ -9,15 +9,16 @@ TrainRun(10 steps, 2 s; ood_error 0.25)
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from html import escape
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
 import pandas as pd
-from matplotlib.figure import Figure
 from transformer_lens import HookedTransformer
 
 from interp.errors import InputError
+from interp.figures.style import Picture
 from interp.training.config import TrainConfig
 
 Engine = Literal["separate", "stacked"]
@@ -44,7 +45,7 @@ class TrainRun:
         """The history."""
         return self.history
 
-    def figure(self) -> Figure:
+    def figure(self) -> Picture:
         """The main score of the first three splits against the training step; InputError where the task has none."""
         from interp.figures.curves import Curve, learning_curves
 
@@ -63,6 +64,9 @@ class TrainRun:
         values = self.history[list(shown.values())].to_numpy()
         limits = (min(0.0, float(values.min())), max(1.0, float(values.max())))
         return learning_curves(curves, label=", ".join(names), limits=limits)
+
+    def _repr_html_(self) -> str:
+        return f"<p><code>{escape(repr(self))}</code></p>{self.figure()._repr_html_()}"
 
     def __repr__(self) -> str:
         last = self.history.iloc[-1]

@@ -9,11 +9,12 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from transformer_lens import HookedTransformer
 
@@ -22,11 +23,13 @@ from interp.models.batching import is_out_of_memory
 from interp.models.provenance import get_provenance, hash_weights
 from interp.training.checkpointing import Progress, RunFolder, describe_run
 from interp.training.config import TrainConfig
-from interp.training.evaluate import backward, evaluate
-from interp.training.forward import Forward, choose_forward
+from interp.training.evaluate import backward, cut, evaluate, trained_width
+from interp.training.flat import FlatParameters
+from interp.training.forward import Forward, choose_forward, is_fast
 from interp.training.optimise import make_optimizer, update
 from interp.training.result import Engine, TrainRun, find_main_scores
 from interp.training.schedule import learning_rate_at
+from interp.training.stacked import Stack
 from tasks.seeding import derive_seed
 from tasks.task import Batch, Task
 
@@ -35,6 +38,8 @@ logger = logging.getLogger(__name__)
 Observer = Callable[[HookedTransformer, int], Mapping[str, float]]
 
 _STEPS_BETWEEN_CHECKS = 20
+_BATCHES_AHEAD = 8
+"""From so many batches it is told how their lengths differ."""
 
 
 @dataclass(kw_only=True)
@@ -59,11 +64,15 @@ class Trainee:
             if self.folder is not None
             else None
         )
-        self.optimizer = make_optimizer(self.model, self.config)
-        self.device = next(self.model.parameters()).device
+        self.parameters = FlatParameters(self.model)
+        self.optimizer = make_optimizer(self.parameters, self.config)
+        self.device = self.parameters.vector.device
+        self.causal = self.model.cfg.attention_dir == "causal"
         self.rows = self.config.batch_size
         self.origin = get_provenance(self.model)
-        self.forward: Forward = choose_forward(self.model, self._sample(0).tokens[:4].to(self.device))
+        self.forward: Forward = choose_forward(
+            self.parameters, self._longest(self._sample(0).tokens[:4]).to(self.device)
+        )
         seed = derive_seed(self.config.seed, "evaluate")
         self.evaluations = {
             split: self.task.sample(self.config.eval_sequences, split=split, seed=seed)
@@ -78,7 +87,7 @@ class Trainee:
 
     def begin(self) -> None:
         """Go to where the run in the folder stands, or evaluate and keep the model as it is."""
-        restored = self.kept.restore(self.model, self.optimizer) if self.kept else None
+        restored = self.kept.restore(self.parameters, self.optimizer) if self.kept else None
         self.model.train()
         if restored is None:
             self.started = time.perf_counter()
@@ -89,15 +98,27 @@ class Trainee:
         self.started = time.perf_counter() - restored.seconds
         logger.info("The run in %s goes on from step %d.", self.folder, restored.step)
 
-    def sample(self) -> Batch:
-        """The batch of the next update."""
-        return self._sample(self.progress.step)
+    def sample(self, ahead: int = 0) -> Batch:
+        """The batch of the next update, or of one further ahead, without positions that teach nothing."""
+        batch = self._sample(self.progress.step + ahead)
+        return cut(batch, trained_width(batch)) if self.causal else batch
+
+    @cached_property
+    def widths(self) -> list[int]:
+        """The positions of the next batches."""
+        left = self.config.steps - self.progress.step
+        return [self.sample(ahead).tokens.shape[1] for ahead in range(min(left, _BATCHES_AHEAD))]
+
+    def read_again(self) -> None:
+        """Find the parameters where they were moved to."""
+        if is_fast(self.forward):
+            self.forward = Stack([self.parameters]).run
 
     def backward(self) -> Float[Tensor, ""]:
         """The loss, with its gradient; where memory runs out, in parts of half as many sequences from then on."""
         batch = self.sample()
         while True:
-            self.optimizer.zero_grad()
+            self.parameters.zero_grad()
             try:
                 return backward(self.forward, batch, device=self.device, rows=self.rows, autocast=self.config.autocast)
             except (MemoryError, RuntimeError) as error:
@@ -123,6 +144,7 @@ class Trainee:
     def end(self, engine: Engine) -> TrainRun:
         """The finished run, its model in eval mode."""
         self._mark(self.model)
+        self.parameters.release()
         self.model.eval()
         return TrainRun(
             model=self.model,
@@ -140,6 +162,10 @@ class Trainee:
     def _sample(self, step: int) -> Batch:
         seed = derive_seed(self.config.seed, "train", step)
         return self.task.sample(self.config.batch_size, split=self.task.splits[0], seed=seed)
+
+    def _longest(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch n_ctx"]:
+        """These sequences, again and again up to the length of the task's longest one."""
+        return tokens.repeat(1, -(-self.task.n_ctx // tokens.shape[1]))[:, : self.task.n_ctx]
 
     def _collect(self) -> None:
         """Read the losses of the last updates and stop at the first that is not finite."""
@@ -164,8 +190,9 @@ class Trainee:
         self.progress.losses = []
         for split, batch in self.evaluations.items():
             # An update holds its activations for the backward pass, so twice its sequences fit here.
-            rows = 2 * self.rows
-            scores = evaluate(self.forward, self.task, batch, device=self.device, rows=rows)
+            scores = evaluate(
+                self.forward, self.task, batch, device=self.device, rows=2 * self.rows, causal=self.causal
+            )
             row |= {f"{split}_{name}": value for name, value in scores.items()}
         if self.observe is not None:
             with torch.no_grad():
@@ -180,7 +207,7 @@ class Trainee:
             self._diverge(f"the weights are no longer finite at step {self.progress.step}")
         if self.kept is not None:
             self._mark(self.model)
-            self.kept.write(self.model, self.optimizer, self.progress, last=self.finished)
+            self.kept.write(self.parameters, self.optimizer, self.progress, last=self.finished)
 
     def _mark(self, model: HookedTransformer) -> None:
         """Provenance of the weights as they are now."""

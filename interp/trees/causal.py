@@ -24,8 +24,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.interventions.patch_engine import can_skip
-from interp.models.suffix import add_mlp, normalise
+from interp.interventions.patch_engine import has_usual_blocks
+from interp.models.suffix import add_attention, add_mlp, read_stream
 from interp.models.weights import expand_kv
 
 
@@ -101,7 +101,7 @@ def pack_sentences(
 
 def can_pack(model: Any, longest: int) -> bool:
     """Whether packed rows give what the model's own pass of `longest` positions gives: usual attention and no hooks."""
-    if not can_skip(model):
+    if not has_usual_blocks(model):
         return False
     cfg, positions = model.cfg, model.cfg.positional_embedding_type
     return (
@@ -144,14 +144,13 @@ def _run_block(
     spread: Int[Tensor, "packed"] | None = None,
 ) -> Float[Tensor, "1 packed d_model"]:
     """The block's output; `spread` says which token of `x` each packed token is, where they aren't one to one."""
-    attended = _attend(block.attn, normalise(block.ln1, x), rows, position, lead=lead, spread=spread)
+    attended = _attend(block.attn, read_stream(block, x), rows, position, lead=lead, spread=spread)
     if spread is not None:
         x = x[:, spread]
-    if block.cfg.attn_only:
-        return x + attended
     if block.cfg.parallel_attn_mlp:
         return add_mlp(block, x) + attended
-    return add_mlp(block, x + attended)
+    middle = add_attention(block, x, attended)
+    return middle if block.cfg.attn_only else add_mlp(block, middle)
 
 
 def _attend(
@@ -165,7 +164,7 @@ def _attend(
 ) -> Float[Tensor, "1 packed d_model"]:
     q, k, v = (one[0] for one in attention.calculate_qkv_matrices(x, x, x))
     if attention.cfg.positional_embedding_type == "rotary":
-        q, k = _rotate(attention, q, position), _rotate(attention, k, position)
+        q, k = rotate_at(attention, q, position), rotate_at(attention, k, position)
     if spread is not None:
         q, k, v = q[spread], k[spread], v[spread]
     k, v = (expand_kv(shared, attention.cfg.n_heads, axis=1) for shared in (k, v))  # [packed head_index d_head]
@@ -189,7 +188,7 @@ def _attend(
     return F.linear(z.flatten(1)[None], attention.W_O.flatten(0, 1).T, attention.b_O)
 
 
-def _rotate(
+def rotate_at(
     attention: Any, x: Float[Tensor, "token head_index d_head"], position: Int[Tensor, "token"]
 ) -> Float[Tensor, "token head_index d_head"]:
     """Rotary embedding where each token has a position of its own."""

@@ -98,15 +98,17 @@ def check_charts(charts: Float[Tensor, "sentence start end"]) -> Float[Tensor, "
     return chart
 
 
-def check_trees(trees: Sequence[Tree], lengths: Sequence[int]) -> None:
+def check_trees(trees: Sequence[Tree], lengths: Sequence[int], *, what: str = "Tree") -> None:
     """Each tree is binary and has the words of its sentence. Raises `InputError` that names the first which isn't."""
     if len(trees) != len(lengths):
-        raise InputError(f"{len(trees)} trees were given for {len(lengths)} sentences; give each sentence its tree.")
+        raise InputError(
+            f"{len(trees)} {what.lower()}s were given for {len(lengths)} sentences; give each sentence its tree."
+        )
     for row, (tree, n_words) in enumerate(zip(trees, lengths, strict=True)):
         try:
             check_tree(tree, n_words)
         except TaskError as error:
-            raise InputError(f"Tree {row} doesn't fit its sentence: {error}.") from error
+            raise InputError(f"{what} {row} doesn't fit its sentence: {error}.") from error
 
 
 def mark_spans(trees: Sequence[Tree], n_words: int) -> Bool[Tensor, "sentence start end"]:

@@ -13,9 +13,9 @@ nodes of two words or more, and k the points between i and j at which such a nod
 `uniform_split` and `catalan` are equation 2 of Murty et al. 2022 (https://arxiv.org/abs/2211.01288), without sampling: the
 mean is a sum over spans weighted by the probability that a random tree has them (`span_probabilities`). `sampled` is what
 the code of Murty et al. 2023 (https://arxiv.org/abs/2305.18741) reports, here with a seed; `closed` is its mean over r.
-A greedy tree has the best split of every node, so these two are **above 0 for an untrained model**: 0.3 to 1.1 for small
-ones of several kinds, where equation 2 gives -0.6 to 0.02. So compare each with the same score of the same model untrained,
-never with 0.
+A greedy tree has the best split of every node, so these two are **above 0 for an untrained model**: 0.2 to 1.4 for small
+ones of several kinds, where equation 2 gives -0.6 to 0.2. So compare each with the same score of the same model untrained,
+drawn several times, never with 0.
 
 >>> charts = torch.full((1, 4, 5), 0.5)
 >>> charts[0, 0, 2] = charts[0, 2, 4] = 0.9

@@ -1,4 +1,4 @@
-"""How alike two states of a span are, for all spans of packed rows at once.
+"""How alike two states of a span are: that with all outside it masked, and that in the whole sentence.
 
 The state of a span is the sum of its words' states, so the spans that start a row are the row's running sums.
 
@@ -22,6 +22,18 @@ from interp.trees.causal import PackedRows
 
 Distance = Literal["cosine", "euclidean"]
 
+TOKENS_AT_ONCE = 4096
+"""Beyond this a processor gains little; an accelerator gains from more."""
+
+
+def compare_states(
+    own: Float[Tensor, "*span d_model"], full: Float[Tensor, "*span d_model"], distance: Distance
+) -> Float[Tensor, "*span"]:
+    """The similarity of two states of each span."""
+    if distance == "cosine":
+        return 1 - (F.normalize(own, dim=-1) - F.normalize(full, dim=-1)).square().sum(-1) / 2
+    return -(own - full).norm(dim=-1)
+
 
 def score_spans(
     states: Float[Tensor, "packed d_model"],
@@ -36,9 +48,5 @@ def score_spans(
         here = slice(begin, begin + count * size)
         begin += count * size
         own, full = (one[here].float().unflatten(0, (count, size)).cumsum(1) for one in (states, unmasked))
-        if distance == "cosine":
-            difference = F.normalize(own, dim=-1) - F.normalize(full, dim=-1)
-            scores[here] = 1 - difference.square().sum(-1).flatten() / 2
-        else:
-            scores[here] = -(own - full).norm(dim=-1).flatten()
+        scores[here] = compare_states(own, full, distance).flatten()
     return scores

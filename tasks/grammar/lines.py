@@ -38,7 +38,7 @@ class Pattern:
     """Named positions: one, or all from the first up to, not including, the second."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Patterns:
     """Many patterns, as tensors."""
 
@@ -97,7 +97,7 @@ class Patterns:
         return replace(every, scored=assemble(tokens, answer=roles[scored], roles={}).scored)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Lines:
     """Lines that were drawn."""
 

@@ -85,6 +85,11 @@ class Source:
         return self.construction.endswith("relative")
 
     @property
+    def has_object(self) -> bool:
+        """Whether the main clause has an object."""
+        return self.derivation.categories[self.main + 1] == "V.tr"
+
+    @property
     def has_object_relative(self) -> bool:
         """Whether what follows the main auxiliary has a relative clause."""
         return "Rel" in self.derivation.categories[self.main :]

@@ -6,6 +6,7 @@ batches every line is still as likely as any other.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -55,9 +56,7 @@ def draw_batch(
     check_number(n)
     if len(lines) == 0:
         raise TaskError("none of the validation lines is of this split's kind: give validation more of them")
-    lengths = patterns.lengths[lines.pattern]
-    rows = _choose_rows(lengths, n, batches=batches, generator=generator)
-    width = int((lengths[rows] if batches == "one_length" else lengths).max())
+    rows, width = _choose_rows(patterns, lines, n, batches=batches, generator=generator)
     return patterns.assemble(lines.take(rows), width=width, scored="answer")
 
 
@@ -77,15 +76,27 @@ def list_sentences(
 
 
 def _choose_rows(
-    lengths: Int[Tensor, " line"], n: int, *, batches: Batches | None, generator: torch.Generator
-) -> Int[Tensor, " n"]:
+    patterns: Patterns, lines: Lines, n: int, *, batches: Batches | None, generator: torch.Generator
+) -> tuple[Int[Tensor, " n"], int]:
+    """Which lines, and how wide a row is."""
     if batches is None:
-        return torch.randperm(len(lengths), generator=generator)[torch.arange(n) % len(lengths)]
+        rows = torch.randperm(len(lines), generator=generator)[torch.arange(n) % len(lines)]
+        return rows, int(patterns.lengths[lines.pattern].max())
+    order, begins = _sort_by_length(patterns, lines)
     if batches == "mixed":
-        return torch.randint(len(lengths), (n,), generator=generator)
-    example = lengths[torch.randint(len(lengths), (1,), generator=generator)]
-    alike = (lengths == example).nonzero()[:, 0]
-    return alike[torch.randint(len(alike), (n,), generator=generator)]
+        return torch.randint(len(lines), (n,), generator=generator), len(begins) - 2
+    example = int(torch.randint(len(lines), (1,), generator=generator))
+    length = int(patterns.lengths[lines.pattern[example]])
+    begin, end = begins[length], begins[length + 1]
+    return order[begin + torch.randint(end - begin, (n,), generator=generator)], length
+
+
+@lru_cache(maxsize=8)
+def _sort_by_length(patterns: Patterns, lines: Lines) -> tuple[Int[Tensor, " line"], list[int]]:
+    """The lines in order of length, and where those of each length begin, up to the longest and the one behind it."""
+    lengths = patterns.lengths[lines.pattern]
+    counts = torch.bincount(lengths, minlength=int(lengths.max()) + 1)
+    return lengths.argsort(stable=True), [0, *counts.cumsum(0).tolist()]
 
 
 def check_sizes(sizes: Mapping[str, int], *, disambiguating: float, batches: str) -> None:

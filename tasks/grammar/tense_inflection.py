@@ -24,48 +24,31 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from tasks.checks import check_split
-from tasks.grammar.constructions import mark_construction, name_construction
-from tasks.grammar.grammar import Derivation, Sentence, list_derivations, read_grammar
-from tasks.grammar.lexicon import DETERMINERS, INTRANSITIVE, NOUNS, PREPOSITIONS, RELATIVISERS, TRANSITIVE
-from tasks.grammar.lines import END, START, Lines, Pattern, Patterns, tabulate
+from tasks.grammar.constructions import name_construction
+from tasks.grammar.grammar import Derivation, Sentence, list_derivations
+from tasks.grammar.knobs import check_knobs, choose_templates, embed
+from tasks.grammar.lexicon import NOUNS
+from tasks.grammar.lines import Lines
+from tasks.grammar.proportions import PUBLISHED_TENSES, Kind, Proportions, check_proportions, name_kind, rebalance
 from tasks.grammar.splits import Batches, check_sizes, draw_batch, draw_splits, list_sentences
+from tasks.grammar.tense_grammar import (
+    GRAMMAR,
+    PRESENT,
+    VOCABULARY,
+    find_main_verb,
+    find_recent_noun,
+    tabulate_inflections,
+    tabulate_other_number,
+    tabulate_parts_of_speech,
+    tabulate_verb_numbers,
+)
 from tasks.language.sequences import score_answers
 from tasks.seeding import derive_generator
-from tasks.task import Batch
-
-_RULES = """
-S         : NP.subject.sg VP.sg | NP.subject.pl VP.pl
-NP.any    : NP.sg | NP.pl
-NP.object : NP.subject.sg | NP.subject.pl
-PP        : P NP.any
-"""
-_RULES_OF_A_NUMBER = """
-NP.subject.# : NP.# | NP.# PP | NP.# RC.#
-NP.#      : Det N.#
-RC.#      : 2 * Rel V.intr.# | Rel S.gap.sg | Rel S.gap.pl | 2 * Rel VP.any.#
-S.gap.#   : NP.# V.tr.#
-VP.#      : V.intr.# | V.tr.# NP.object
-VP.any.#  : V.tr.# NP.any
-"""
-GRAMMAR = read_grammar(_RULES + "".join(_RULES_OF_A_NUMBER.replace("#", number) for number in NOUNS))
-"""The published grammar; a verb's category is its number, whatever its tense."""
-
-PAST, PRESENT = "PAST", "PRESENT"
-_LISTS = {
-    "Det": DETERMINERS,
-    **{f"N.{number}": words for number, words in NOUNS.items()},
-    **{f"V.intr.{form}": words for form, words in INTRANSITIVE.items()},
-    **{f"V.tr.{form}": words for form, words in TRANSITIVE.items()},
-    "P": PREPOSITIONS,
-    "Rel": RELATIVISERS,
-    **{word: (word,) for word in (".", PAST, PRESENT, START, END)},
-}
-# `read` is both past and present.
-VOCABULARY = ("pad", *dict.fromkeys(word for words in _LISTS.values() for word in words))
+from tasks.task import Batch, TaskError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,8 +61,15 @@ class TenseInflection:
     """Lines of the training's kind, past and present."""
     generalisation: int = 10_000
     """Lines in the present whose last noun in front of the main verb differs from the subject in number."""
+    proportions: Proportions = "grammar"
+    """How often trained subjects are modified and clauses have an object: as in the published `grammar`, or in the
+    `published_files`, which were filtered."""
     disambiguating: float = 0.0
     """Share of the training lines that are of the generalisation's kind, though not among its lines."""
+    centre_embedding: float | None = None
+    """Share of the trained sentences in the past whose subject has a relative clause; None is the grammar's third."""
+    templates: int | None = None
+    """How many of the 30 sequences of parts of speech are trained, the plainest always; None is all of them."""
     batches: Batches = "mixed"
     """Whether a training batch has lines of any length, or of one length and so no padding."""
     data_seed: int = 0
@@ -87,6 +77,8 @@ class TenseInflection:
 
     def __post_init__(self) -> None:
         check_sizes(_sizes(self), disambiguating=self.disambiguating, batches=self.batches)
+        check_proportions(self.proportions)
+        check_knobs(centre_embedding=self.centre_embedding, templates=self.templates)
 
     @property
     def name(self) -> str:
@@ -136,21 +128,38 @@ class TenseInflection:
         It is the likeliest of all words behind the right words so far. In the past both rules are right.
         `exact_match` and `token_accuracy` are of the whole answer.
         """
-        tokens, device = batch.tokens.to(logits.device), logits.device
-        at = batch.roles["main_verb_answer"].to(device)
-        right = tokens.gather(1, at)
-        before = logits.gather(1, (at - 1)[..., None].expand(-1, -1, logits.shape[-1]))[:, 0]
-        answer = before.argmax(-1, keepdim=True)
-        plural = torch.tensor([word in NOUNS["pl"] for word in VOCABULARY], device=device)
-        subject, recent = (
-            plural[tokens.gather(1, batch.roles[role].to(device))] for role in ("subject", "recent_noun")
-        )
-        present = tokens.gather(1, batch.roles["marker"].to(device)) == VOCABULARY.index(PRESENT)
-        other_number = _tabulate_other_number().to(device)
-        nearest = torch.where(present & (subject != recent), other_number[right], right)
-        follows = {"hierarchical": answer == right, "linear": answer == nearest}
-        follows["other"] = ~(follows["hierarchical"] | follows["linear"])
-        return {**{name: rows[:, 0].float() for name, rows in follows.items()}, **score_answers(logits, batch)}
+        before = batch.roles["main_verb_answer"].to(logits.device) - 1
+        verb = logits.gather(1, before[..., None].expand(-1, -1, logits.shape[-1]))[:, 0].argmax(-1)
+        hierarchical, linear = (verb == one.to(logits.device) for one in _expect_verbs(batch))
+        follows = {"hierarchical": hierarchical, "linear": linear, "other": ~(hierarchical | linear)}
+        return {**{name: rows.float() for name, rows in follows.items()}, **score_answers(logits, batch)}
+
+    def score_written(self, written: Int[Tensor, "batch width"], batch: Batch) -> dict[str, Float[Tensor, " batch"]]:
+        """The published accuracy, `hierarchical`, of what a model wrote behind the marker, and what else it followed.
+
+        `written` is the answer up to and with the end, 0 behind it, as `interp.decode_greedily` gives it. An answer counts
+        where its parts of speech are those of the right one in the same order (`parts_of_speech`) and its main verb is the
+        right word. `linear`: the main verb is the other rule's; `other`: neither, or other parts of speech;
+        `right_number`: the main verb agrees with the subject, whatever verb it is. `exact_match`: every word is right.
+        """
+        width, marker = written.shape[1], batch.roles["marker"]
+        tokens = torch.cat([batch.tokens, torch.zeros(len(batch.tokens), width + 1, dtype=torch.long)], dim=1)
+        right = tokens.gather(1, marker + 1 + torch.arange(width))
+        written, kinds = written.cpu(), tabulate_parts_of_speech()
+        in_order = (kinds[written] == kinds[right]).all(1)
+        at = (batch.roles["main_verb_answer"] - marker - 1).clamp(max=width - 1)
+        verb = written.gather(1, at)[:, 0]
+        expected, nearest = _expect_verbs(batch)
+        numbers = tabulate_verb_numbers()
+        follows = {
+            "hierarchical": in_order & (verb == expected),
+            "linear": in_order & (verb == nearest),
+            "other": ~(in_order & ((verb == expected) | (verb == nearest))),
+            "right_number": in_order & (numbers[verb] == numbers[expected]),
+            "parts_of_speech": in_order,
+            "exact_match": (written == right).all(1),
+        }
+        return {name: rows.float() for name, rows in follows.items()}
 
     def _lines(self, split: str) -> Lines:
         check_split(split, self.splits, name=self.name)
@@ -160,65 +169,49 @@ class TenseInflection:
         return lines.take((lines.pattern % 2 == (split == "validation")).nonzero()[:, 0])
 
 
-@lru_cache(maxsize=1)
-def tabulate_inflections() -> Patterns:
-    """Two patterns for each derivation: 2 i is the past and 2 i + 1 the present of derivation i."""
-    patterns = [_write_pattern(one, marker=marker) for one in list_derivations(GRAMMAR) for marker in (PAST, PRESENT)]
-    return tabulate(patterns, lists=_LISTS, vocabulary=VOCABULARY)
-
-
-def weigh_patterns() -> dict[str, Float[Tensor, " pattern"]]:
+def weigh_patterns(task: TenseInflection) -> dict[str, Float[Tensor, " pattern"]]:
     """How likely each pattern of `tabulate_inflections` is in each split, before equal lines are dropped; sums to 1."""
     derivations = list_derivations(GRAMMAR)
     every = torch.tensor([float(one.probability) for one in derivations], dtype=torch.float64)
-    agree = torch.tensor([one.categories[1] == one.categories[_find_recent_noun(one)] for one in derivations])
-    trained = torch.stack([every, every * agree], dim=1).flatten()
+    agree = torch.tensor([one.categories[1] == one.categories[find_recent_noun(one)] for one in derivations])
+    drawn = every
+    if task.proportions == "published_files":
+        drawn = rebalance(every, list(map(_name_kind, derivations)), PUBLISHED_TENSES)
+    words = [" ".join(map(_part_of_speech, one.categories)) for one in derivations]
+    templates = choose_templates(words, task.templates, seed=task.data_seed, name=task.name)
+    kept = drawn * torch.tensor([one in templates for one in words])
+    if not kept.any():
+        raise TaskError(
+            f"templates={task.templates} leaves the plainest sentences alone, of which the published files have none: "
+            "raise templates, or give proportions='grammar'"
+        )
+    embedded = torch.tensor([_name_kind(one)[0] == "relative_clause" for one in derivations])
+    past = kept if task.centre_embedding is None else embed(kept, embedded, share=task.centre_embedding)
+    trained = torch.stack([past, kept * agree], dim=1).flatten()
     held_out = torch.stack([torch.zeros_like(every), every * ~agree], dim=1).flatten()
     trained, held_out = trained / trained.sum(), held_out / held_out.sum()
     return {"train": trained, "validation": trained, "generalisation": held_out}
 
 
-def _find_main_verb(derivation: Derivation) -> int:
-    # The subject is the longest constituent at the front but the sentence.
-    return max(end for start, end in derivation.labels if start == 0 and end < len(derivation.categories))
+def _part_of_speech(category: str) -> str:
+    return category.removesuffix(".sg").removesuffix(".pl")
 
 
-def _find_recent_noun(derivation: Derivation) -> int:
-    front = derivation.categories[: _find_main_verb(derivation)]
-    return max(at for at, category in enumerate(front) if category.startswith("N."))
+def _name_kind(derivation: Derivation) -> Kind:
+    main = find_main_verb(derivation)
+    has_object = derivation.categories[main].startswith("V.tr")
+    return name_kind(name_construction(derivation.categories[2:main]), has_object=has_object)
 
 
-def _write_pattern(derivation: Derivation, *, marker: str) -> Pattern:
-    categories, main, n = derivation.categories, _find_main_verb(derivation), len(derivation.categories)
-    past = [_put_into_past(category) for category in categories]
-    return Pattern(
-        draws=(0, *range(n), 0, 0, *range(n), 0, 0),
-        lists=(START, *past, ".", marker, *(past if marker == PAST else categories), ".", END),
-        roles={
-            "marker": n + 2,
-            "subject": 2,
-            "recent_noun": 1 + _find_recent_noun(derivation),
-            "main_verb": 1 + main,
-            "main_verb_answer": n + 3 + main,
-            "source": (1, n + 1),
-            "answer": (n + 3, 2 * n + 4),
-            **mark_construction(name_construction(categories[2:main]), (3, 1 + main)),
-        },
+def _expect_verbs(batch: Batch) -> tuple[Int[Tensor, " batch"], Int[Tensor, " batch"]]:
+    """The main verb of the right answer, and the one that agrees with the nearest noun."""
+    tokens = batch.tokens
+    right, subject, recent, marker = (
+        tokens.gather(1, batch.roles[role])[:, 0] for role in ("main_verb_answer", "subject", "recent_noun", "marker")
     )
-
-
-def _put_into_past(category: str) -> str:
-    return f"{category.rpartition('.')[0]}.past" if category.startswith("V.") else category
-
-
-@lru_cache(maxsize=1)
-def _tabulate_other_number() -> Tensor:
-    """For each token the same verb in the present of the other number, itself where it is no verb."""
-    other = torch.arange(len(VOCABULARY))
-    for verbs in (INTRANSITIVE, TRANSITIVE):
-        singular, plural = ([VOCABULARY.index(word) for word in verbs[number]] for number in ("sg", "pl"))
-        other[singular], other[plural] = torch.tensor(plural), torch.tensor(singular)
-    return other
+    plural = torch.tensor([word in NOUNS["pl"] for word in VOCABULARY])
+    misled = (marker == VOCABULARY.index(PRESENT)) & (plural[subject] != plural[recent])
+    return right, torch.where(misled, tabulate_other_number()[right], right)
 
 
 def _sizes(task: TenseInflection) -> dict[str, int]:
@@ -229,7 +222,7 @@ def _sizes(task: TenseInflection) -> dict[str, int]:
 def _draw(task: TenseInflection) -> dict[str, Lines]:
     return draw_splits(
         tabulate_inflections(),
-        weights=weigh_patterns(),
+        weights=weigh_patterns(task),
         sizes=_sizes(task),
         disambiguating=task.disambiguating,
         seed=task.data_seed,

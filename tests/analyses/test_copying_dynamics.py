@@ -9,12 +9,14 @@ import pandas as pd
 import pytest
 import torch
 
-from analyses.copying_dynamics.lab import LABS, Lab
+from analyses.copying_dynamics.lab import LABS
 from analyses.copying_dynamics.page import write_order, write_pools
 from analyses.copying_dynamics.progress import MEASURES, Progress, measure_attention, measure_composition
-from analyses.copying_dynamics.run import run_lab
-from analyses.copying_dynamics.trained import read_trained
+from analyses.copying_dynamics.run import DYNAMICS
+from analyses.copying_dynamics.trained import TrainedCopying
 from analyses.copying_dynamics.transition import find_fall, find_jump, find_leads
+from analyses.labs.lab import Lab
+from analyses.labs.trained import read_trained
 from interp.models.build import build
 from interp.records.store import Store
 from tasks.copying import Copying
@@ -110,7 +112,7 @@ def run(tmp_path_factory):
     """A finished lab of four models and its folder."""
     lab = replace(_shrink(LABS["small"]()), seeds=2)
     folder = tmp_path_factory.mktemp("lab") / "run"
-    run_lab(lab, folder, command="interp dynamics", device="cpu")
+    DYNAMICS.run(lab, folder, command="interp dynamics", device="cpu")
     return lab, folder
 
 
@@ -132,14 +134,14 @@ def test_a_finished_lab_has_a_report_and_every_measure_at_every_evaluation(run):
 def test_a_finished_lab_is_not_trained_again(run):
     lab, folder = run
     before = {path: path.stat().st_mtime_ns for path in (folder / "models").rglob("*") if path.is_file()}
-    run_lab(lab, folder, command="interp dynamics", device="cpu")
+    DYNAMICS.run(lab, folder, command="interp dynamics", device="cpu")
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
 @pytest.mark.slow
 def test_the_page_tells_what_came_first_and_which_pools_were_remembered(run):
     lab, folder = run
-    trained = read_trained(lab, Store(folder, mode="read"))
+    trained = read_trained(lab, Store(folder, mode="read"), TrainedCopying)
     rising = {name: np.array([0.0, 1.0, 1.0]) for name in MEASURES}
     histories = {f"history_{name}": values for name, values in rising.items()}
     errors = {f"history_{split}_error": np.array([1.0, 1.0, 0.0]) for split in ("id", "ood")}

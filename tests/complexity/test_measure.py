@@ -9,6 +9,7 @@ from interp.complexity.norms import measure_norms
 from interp.complexity.parts import find_matrices
 from interp.complexity.spectra import effective_rank, participation_ratio, stable_rank
 from interp.errors import InputError
+from tests.complexity.test_sparsity import build_encoder
 from tests.conftest import make_tiny
 from tests.untyped import as_without_type_checks
 
@@ -169,6 +170,42 @@ def test_norms_by_group_add_up():
     assert frame.rms.tolist() == pytest.approx([2.0] * 5)
     assert "per layer" in repr(norms)
     assert "<table" in norms._repr_html_()
+
+
+def test_a_fixed_table_of_positions_is_no_weight():
+    fixed = build(positions="sinusoidal", embedding_scale="sqrt_d_model", norm_placement="post")
+    learned = build(norm_placement="post")
+    assert [matrix.name for matrix in find_matrices(fixed)] == [
+        matrix.name for matrix in find_matrices(learned) if matrix.name != "W_pos"
+    ]
+    with pytest.raises(InputError, match="This model has no W_pos; it has W_E, W_Q"):
+        find_matrices(fixed, parts=("W_pos",))
+    norms = measure_norms(fixed)
+    assert norms.groups["embedding"].n_parameters == 11 * 24
+    assert norms.groups["embedding"].norm == pytest.approx(
+        float(fixed.W_E.detach().norm()), rel=1e-6
+    )  # as it is stored
+    assert norms.groups["norms"].n_parameters == 2 * 2 * 2 * 24  # no final norm
+    assert norms.n_parameters == sum(parameter.numel() for parameter in fixed.parameters())
+
+
+def test_norms_of_an_encoder_leave_out_what_no_logit_reads():
+    encoder = build_encoder()
+    norms = measure_norms(encoder)
+    read = {
+        name: parameter for name, parameter in encoder.named_parameters() if not name.startswith(("pooler", "nsp_head"))
+    }
+    expected = np.sqrt(sum(float(parameter.detach().double().square().sum()) for parameter in read.values()))
+    assert norms.norm == pytest.approx(expected, rel=1e-9)
+    gains = [parameter for name, parameter in read.items() if ".ln" in name]
+    assert norms.groups["norms"].n_parameters == sum(map(torch.numel, gains)) == 2 * 16 * (1 + 4 + 1)
+    assert norms.groups["unembedding"].n_parameters == 16 * 16 + 16 + 16 * 20 + 20
+    assert norms.groups["embedding"].n_parameters == (20 + 10 + 2) * 16
+    names = [matrix.name for matrix in find_matrices(encoder)]
+    assert names[:2] == ["W_E", "W_pos"]
+    assert {"0.W_Q", "1.W_out", "W_U"} <= set(names)
+    encoder.pooler.W.data.fill_(1e3)
+    assert measure_norms(encoder).norm == norms.norm
 
 
 def test_errors_say_what_to_do():

@@ -1,4 +1,5 @@
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -9,6 +10,25 @@ from interp.complexity.sparsity import attention_sparsity
 from interp.errors import InputError
 from tests.conftest import make_tiny
 from tests.hand_built import build_copying_machine
+from tests.untyped import as_without_type_checks
+
+
+def build_encoder():
+    """TransformerLens's BERT, with weights that are all drawn."""
+    from transformer_lens import HookedEncoder, HookedTransformerConfig
+
+    config = HookedTransformerConfig(
+        n_layers=2, d_model=16, n_heads=2, d_head=8, d_vocab=20, n_ctx=10, d_mlp=32, act_fn="gelu",
+        attention_dir="bidirectional", normalization_type="LN", device="cpu",
+    )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        encoder = HookedEncoder(config)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.5)
+    return encoder
 
 
 def draw(d_vocab, n=5, length=12, seed=0):
@@ -101,9 +121,77 @@ def test_a_pattern_that_cannot_be_read_is_said():
         attention_sparsity(bridge, draw(97))
 
 
+def test_sequences_of_different_lengths_are_measured_as_each_alone():
+    model = interp.build(n_layers=2, d_model=24, n_heads=3, d_vocab=20, n_ctx=16, gamma=0.0, seed=1, device="cpu")
+    sequences = [row[:length] for row, length in zip(draw(20), (12, 5, 2, 12, 5), strict=True)]
+    together = attention_sparsity(model, sequences, batch_size=2)
+    for row, sequence in enumerate(sequences):
+        alone = attention_sparsity(model, sequence[None])
+        np.testing.assert_allclose(together.entropy_per_sequence[row], alone.entropy_per_sequence[0], atol=1e-6)
+        np.testing.assert_allclose(together.normalised_per_sequence[row], alone.normalised_per_sequence[0], atol=1e-6)
+        np.testing.assert_allclose(together.published_per_sequence[row], alone.published_per_sequence[0], atol=1e-5)
+    as_lists = attention_sparsity(model, [sequence.tolist() for sequence in sequences])
+    assert as_lists.data_sha256 == together.data_sha256
+    swapped = attention_sparsity(model, [sequences[0], *reversed(sequences[1:])])
+    assert swapped.data_sha256 != together.data_sha256
+    assert "n=5 sequences" in repr(together)
+
+
+@pytest.mark.parametrize("norm_placement", ["pre", "post"])
+def test_inputs_as_in_the_published_program(norm_placement):
+    model = interp.build(
+        n_layers=3, d_model=24, n_heads=3, d_vocab=20, n_ctx=16, gamma=0.0, seed=1, act_fn="relu", device="cpu",
+        norm_placement=norm_placement,
+    )  # fmt: skip
+    tokens = draw(20)
+    as_published = attention_sparsity(model, tokens, inputs="embeddings")
+    own = attention_sparsity(model, tokens)
+    embedded = model.embed(tokens) + model.pos_embed(tokens)
+    expected = np.zeros(len(tokens))
+    for layer, block in enumerate(model.blocks):
+        patterns = []
+        with interp.add_hooks(
+            model, [(f"blocks.{layer}.attn.hook_pattern", lambda p, hook, kept=patterns: kept.append(p))]
+        ):
+            block(embedded)
+        mean = patterns[0].mean(1).double()
+        expected += torch.special.entr(mean).sum((-1, -2)).detach().numpy() / 3
+        share = as_published.entropy_per_sequence[:, layer].mean()
+        assert share == pytest.approx(
+            torch.special.entr(patterns[0][:, :, 1:].double()).sum(-1).mean().item(), abs=1e-5
+        )
+    np.testing.assert_allclose(as_published.published_per_sequence, expected, atol=1e-4)
+    np.testing.assert_allclose(as_published.entropy[0], own.entropy[0], atol=1e-6)
+    assert np.abs(as_published.published_per_sequence - own.published_per_sequence).max() > 1e-2
+    assert "every layer reads the embeddings; n=5 sequences" in repr(as_published)
+    assert all(not point._forward_hooks for point in model.hook_dict.values())
+
+
+def test_an_encoder_reads_all_keys():
+    encoder = build_encoder()
+    tokens = draw(20, length=7)
+    sparsity = attention_sparsity(encoder, [*tokens, tokens[0, :4]])
+    _, cache = encoder.run_with_cache(tokens)
+    for layer in range(2):
+        nats = torch.special.entr(cache[f"blocks.{layer}.attn.hook_pattern"]).sum(-1).mean(-1)
+        np.testing.assert_allclose(sparsity.entropy_per_sequence[:5, layer], nats.detach().numpy(), atol=1e-5)
+        np.testing.assert_allclose(
+            sparsity.normalised_per_sequence[:5, layer], nats.detach().numpy() / math.log(7), atol=1e-5
+        )
+    assert sparsity.normalised_per_sequence[5].max() < 1
+
+
 def test_errors_say_what_to_do():
     model = interp.build(n_layers=1, d_model=8, n_heads=1, d_vocab=5, n_ctx=4, attn_only=True, device="cpu")
-    with pytest.raises(InputError, match=r"shape \(3, 1\); give at least one sequence, of at least two tokens"):
+    with pytest.raises(
+        InputError, match="asked of a sequence of 1 tokens; give at least one sequence, each of at least"
+    ):
         attention_sparsity(model, draw(5, n=3, length=1))
+    with pytest.raises(InputError, match="asked of a sequence of 1 tokens"):
+        attention_sparsity(model, [[1, 2], [3]])
+    with pytest.raises(InputError, match="asked of no sequence; give at least one"):
+        attention_sparsity(model, [])
     with pytest.raises(InputError, match="have 6 tokens, but this model reads at most n_ctx=4"):
         attention_sparsity(model, draw(5, length=6))
+    with as_without_type_checks(), pytest.raises(InputError, match="inputs='first' isn't known; use one of own, embed"):
+        attention_sparsity(model, draw(5, length=3), inputs="first")

@@ -330,6 +330,11 @@ def test_table_and_pictures():
     assert row["exact_low"] <= row["exact"] <= row["exact_high"]
     assert row["estimate_low"] <= row["estimate"] <= row["estimate_high"]
     assert "query_heads" in frame
+    for value, (low, high) in (
+        (screen.rank_correlation, screen.rank_correlation_interval),
+        (screen.control_rank_correlation, screen.control_rank_correlation_interval),
+    ):
+        assert -1 <= low <= value <= high <= 1
     text = repr(screen)
     assert "estimated effect on the log-probability of the answer" in text
     assert f"rank correlation with exact {screen.rank_correlation:.2f}" in text
@@ -343,6 +348,7 @@ def test_table_and_pictures():
     assert unchecked.to_frame()["exact"].isna().all()
     single = attribution_patch(model, clean[:1], corrupted[:1], metric, site="z", check=3)
     assert np.isnan(single.rank_correlation_interval).all()
+    assert np.isnan(single.control_rank_correlation_interval).all()
     same = attribution_patch(model, clean, clean, metric, site="z")
     assert same.cells == ()
     assert "<code>" in same._repr_html_()

@@ -4,6 +4,7 @@ import torch
 from transformer_lens.cache.key_value_cache import TransformerLensKeyValueCache
 
 import interp
+from interp.interventions.select import find_tokens
 from interp.models.convert import _make_bridge, prepare
 from tasks.task import Batch
 from tests.conftest import make_tiny
@@ -289,6 +290,30 @@ def test_the_users_own_hooks_survive(machine):
     run(machine, COPIED)
     assert seen == ["mine", "mine"]
     assert count_hooks(machine) == 1
+
+
+def test_positions_are_given_as_token_ids(small):
+    tokens = torch.randint(2, 50, (3, 10), generator=torch.Generator().manual_seed(5)) % small.cfg.d_vocab
+    comma, stop = int(tokens[0, 2]), int(tokens[1, 4])
+    expected = (tokens == comma) | (tokens == stop)
+    found = find_tokens(tokens, [comma, stop])
+    assert torch.equal(found, expected)
+    with interp.knock_out_attention(small, queries=[9], keys=found, mode="zero"):
+        by_id = small(tokens)
+    with interp.knock_out_attention(small, queries=[9], keys=expected, mode="zero"):
+        assert torch.equal(by_id, small(tokens))
+    roles = {"comma": find_tokens(tokens, comma)}
+    batch = Batch(tokens=tokens, targets=tokens, trained=tokens > -1, scored=tokens > -1, roles=roles)
+    with interp.mask_tokens(small, "comma", batch=batch), torch.no_grad():
+        by_role = small(tokens)
+    with interp.mask_tokens(small, tokens == comma), torch.no_grad():
+        assert torch.equal(by_role, small(tokens))
+    with pytest.raises(
+        interp.InputError, match=r"The token ids \[99\] stand nowhere in these 3 sequences; give ids that"
+    ):
+        find_tokens(tokens, [comma, 99])
+    with pytest.raises(interp.InputError, match=r"The token ids \[\] stand nowhere"):
+        find_tokens(tokens, [])
 
 
 @pytest.mark.parametrize(

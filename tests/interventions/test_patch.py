@@ -304,6 +304,70 @@ def test_statistics_table_and_pictures(model):
     assert "<svg" in stream._repr_html_()
 
 
+@pytest.mark.parametrize("site", ["z", "resid_pre"])
+def test_several_metrics_in_one_sweep_are_those_of_a_sweep_each(site, monkeypatch):
+    model = interp.build(n_layers=2, d_model=16, n_heads=2, d_vocab=97, n_ctx=16, attn_only=True, seed=2)
+    metrics = {
+        "difference": interp.logit_difference(ANSWER, WRONG),
+        "KL": interp.kl_to_clean(),
+        "first": lambda logits: logits.mul_(2)[:, 0],  # changes what it is given
+    }
+    together = interp.patch(model, CLEAN, CORRUPTED, metrics, site=site)
+    assert together.metric == "difference"
+    assert together["difference"] is together
+    for name, metric in metrics.items():
+        alone = interp.patch(model, CLEAN, CORRUPTED, metric, site=site)
+        assert together[name].metric == name
+        np.testing.assert_array_equal(together[name].values, alone.values)
+        np.testing.assert_array_equal(together[name].clean, alone.clean)
+        np.testing.assert_array_equal(together[name].corrupted, alone.corrupted)
+        assert together[name].n_runs == alone.n_runs
+    assert "; also by KL, first; n=3 examples)" in repr(together)
+    frame = together.to_frame()
+    assert frame.groupby("metric", sort=False).size().to_dict() == dict.fromkeys(metrics, together.mean.size)
+    with pytest.raises(interp.InputError, match="not measured by 'loss'; its metrics: difference, KL, first"):
+        together["loss"]
+    with pytest.raises(interp.InputError, match=r"metric=\{\} measures nothing; give at least one metric"):
+        interp.patch(model, CLEAN, CORRUPTED, {}, site=site)
+
+
+@pytest.mark.parametrize("direction", ["denoise", "noise"])
+def test_a_row_for_each_example(direction):
+    model = interp.load(make_tiny("llama"), device="cpu")
+    result = interp.patch(model, CLEAN, CORRUPTED, METRIC, site="k", direction=direction)
+    frame = result.to_frame(rows="examples")
+    assert len(frame) == result.values.size
+    row = frame.set_index(["example", "layer", "head", "position"]).loc[(2, 1, 0, 3)]
+    assert row["value"] == result.values[2, 1, 0, 3]
+    base = result.corrupted[2] if direction == "denoise" else result.clean[2]
+    assert row["effect"] == pytest.approx(result.values[2, 1, 0, 3] - base)
+    assert (row["clean"], row["corrupted"]) == (result.clean[2], result.corrupted[2])
+    assert row["query_heads"] == "0,1,2"
+    means = frame.groupby(["layer", "head", "position"])["value"].mean()
+    cells = result.to_frame().set_index(["layer", "head", "position"])
+    np.testing.assert_allclose(means, cells["value"])
+    np.testing.assert_allclose(cells["effect"], frame.groupby(["layer", "head", "position"])["effect"].mean())
+    with as_without_type_checks(), pytest.raises(interp.InputError, match="rows='cell' isn't known; use 'cells' or"):
+        result.to_frame(rows="cell")
+
+
+def test_errors_and_p_values_of_each_cell(model):
+    result = interp.patch(
+        model, random_tokens(3, 20), random_tokens(4, 20), interp.answer_log_probability(3), site="z", positions="all"
+    )
+    spread = [np.std(result.values[:, layer, head], ddof=1) for layer, head in np.ndindex(result.mean.shape)]
+    np.testing.assert_allclose(result.standard_error.ravel(), np.array(spread) / np.sqrt(20))
+    low, high = result.effect_interval
+    effect = result.effects.mean(axis=0)
+    assert ((low <= effect) & (effect <= high)).all()
+    assert (result.single_p_values <= result.p_values).all()
+    frame = result.to_frame()
+    assert (frame.effect_low <= frame.effect).all()
+    assert (frame.single_p_value <= frame.p_value).all()
+    single = interp.patch(model, CLEAN[:1], CORRUPTED[:1], interp.answer_log_probability(3), site="z")
+    assert np.isnan(single.standard_error).all()
+
+
 METRIC = interp.logit_difference(ANSWER, WRONG)
 MISTAKES = [
     ({"corrupted": CORRUPTED[:, :5]}, r"clean tokens have shape \(3, 7\) and the corrupted ones \(3, 5\)"),

@@ -210,7 +210,7 @@ def _describe(**changes):
         (lambda folder: (folder / "interp.json").unlink(), "holds no interp.json: it is not a checkpoint"),
         (lambda folder: (folder / "interp.json").write_text("{"), "interp.json cannot be read as JSON"),
         (_describe(format="other"), "is not the description of a checkpoint that interp.save wrote"),
-        (_describe(version=99), "has checkpoint version 99, this reads version 1"),
+        (_describe(version=99), "has checkpoint version 99, this reads versions 1 and 2"),
         (_describe(config={"dtype": "float32", "wings": 2}), "has the unknown fields wings"),
         (_describe(config={"dtype": "float33"}), "has the unknown dtype 'float33'"),
         (_describe(provenance={}), "the provenance in .* is incomplete"),

@@ -13,6 +13,7 @@ from interp.models.provenance import hash_weights
 from interp.training import trainee
 from interp.training.config import TrainConfig
 from interp.training.evaluate import backward
+from interp.training.flat import FlatParameters
 from interp.training.forward import choose_forward
 from interp.training.loop import train
 from tasks.copying import Copying
@@ -87,7 +88,9 @@ def test_where_only_the_last_position_is_trained_nothing_but_time_changes(config
     model = _build(**config, attn_only=False, act_fn="gelu")
     plain = copy.deepcopy(model)
     batch = task.sample(16, split="train", seed=0)
-    forward = choose_forward(model, batch.tokens)
+    parameters = FlatParameters(model)
+    forward = choose_forward(parameters, batch.tokens)
+    parameters.zero_grad()
     asked = []
 
     def watch(tokens, *, last_only=False):

@@ -12,10 +12,13 @@ from interp.models.checkpoint import load_checkpoint
 from interp.models.provenance import hash_weights
 from interp.training import many
 from interp.training.config import TrainConfig
+from interp.training.flat import FlatParameters
 from interp.training.loop import train
 from interp.training.many import train_many
-from interp.training.stacked import Stack, can_stack
+from interp.training.stacked import Stack, have_one_shape
 from tasks.copying import Copying
+from tasks.grammar import QuestionFormation
+from tasks.seeding import derive_seed
 from tests.training.last_position import LastPosition
 
 SHAPE = {"n_layers": 2, "d_model": 12, "n_heads": 2, "d_vocab": 12, "n_ctx": 20, "device": "cpu"}
@@ -44,6 +47,8 @@ def _build(index, **config):
         {"act_fn": "silu", "gated_mlp": True, "normalization_type": "RMS", "final_rms": True},
         {"act_fn": "relu", "normalization_type": None, "d_head": 5},
         {"act_fn": "relu", "normalization_type": "LNPre", "dtype": torch.float64},
+        {"act_fn": "relu", "norm_placement": "post", "positions": "sinusoidal", "embedding_scale": "sqrt_d_model"},
+        {"attn_only": True, "norm_placement": "post", "normalization_type": "RMS"},
     ],
 )
 def test_the_stack_gives_each_models_logits_and_gradients(config):
@@ -60,14 +65,18 @@ def test_the_stack_gives_each_models_logits_and_gradients(config):
             torch.autograd.grad(logits.logsumexp(-1).sum(), list(model.parameters()), retain_graph=True)
             for model, logits in zip(models, wanted, strict=True)
         ]
-        stack = Stack(models)
+        parameters = [FlatParameters(model) for model in models]
+        stack = Stack(parameters)
         found = stack.run(tokens, last_only=last_only)
         torch.testing.assert_close(found, torch.stack(wanted), rtol=1e-5, atol=2e-5)
-        found.logsumexp(-1).sum().backward()
+        stack.backward(found.logsumexp(-1).sum())
         for model, expected in zip(models, gradients, strict=True):
             for parameter, gradient in zip(model.parameters(), expected, strict=True):
                 torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-4)
-        stack.release()
+        stack.separate()
+        assert [model.W_E.untyped_storage().nbytes() for model in models] == [parameters[0].vector.nbytes] * 3
+        for own in parameters:
+            own.release()
 
 
 @pytest.mark.parametrize("task", [TASK, Copying(d_vocab=12, n_ctx=20, min_length=6, max_length=7, ood_length=8)])
@@ -82,6 +91,37 @@ def test_losses_and_scores_are_those_of_separate_runs(task):
         assert run.model.provenance.step == 50
         assert run.model.provenance.weights_sha256 == hash_weights(run.model)
         assert run.model.W_Q._base is None
+
+
+LINES = QuestionFormation(train=500, validation=60, generalisation=60, batches="one_length")
+LINES_SHAPE = {"n_layers": 1, "d_vocab": LINES.d_vocab, "n_ctx": LINES.n_ctx, "act_fn": "relu"}
+
+
+@pytest.mark.parametrize(
+    "architecture", [{}, {"norm_placement": "post", "positions": "sinusoidal", "embedding_scale": "sqrt_d_model"}]
+)
+def test_batches_of_other_lengths_are_padded_and_losses_stay_those_of_separate_runs(architecture):
+    shape = LINES_SHAPE | architecture
+    configs = [dataclasses.replace(CONFIG, steps=24, seed=seed, clip_norm=1.0, eval_every=24) for seed in range(3)]
+    drawn = [
+        {LINES.sample(8, split="train", seed=derive_seed(seed, "train", step)).tokens.shape[1] for seed in range(3)}
+        for step in range(24)
+    ]
+    assert sum(len(lengths) > 1 for lengths in drawn) > 16
+    together = train_many([_build(index, **shape) for index in range(3)], [LINES] * 3, configs, engine="stacked")
+    assert [run.engine for run in together] == ["stacked"] * 3
+    for index, run in enumerate(together):
+        alone = train(_build(index, **shape), LINES, configs[index])
+        frames = (frame.history.drop(columns="seconds") for frame in (run, alone))
+        pd.testing.assert_frame_equal(*frames, rtol=1e-5, atol=1e-5)
+
+
+def test_a_cpu_stacks_lines_of_one_length_only_where_all_models_draw_the_same():
+    config = dataclasses.replace(CONFIG, steps=8, eval_every=8, eval_sequences=2)
+    for seeds, wanted in (((0, 0), "stacked"), ((0, 1), "separate")):
+        models = [_build(index, **LINES_SHAPE) for index in range(2)]
+        runs = train_many(models, [LINES] * 2, [dataclasses.replace(config, seed=seed) for seed in seeds])
+        assert [run.engine for run in runs] == [wanted] * 2
 
 
 def test_a_stack_that_was_killed_goes_on_exactly(tmp_path):
@@ -113,7 +153,11 @@ def test_other_shapes_and_steps_are_trained_beside_the_stack():
     runs = train_many(models, [TASK] * 4, configs)
     assert [run.engine for run in runs] == ["stacked", "stacked", "separate", "separate"]
     assert [run.history["step"].iloc[-1] for run in runs] == [3, 3, 3, 2]
-    assert not can_stack([_build(0), _build(1).requires_grad_(False)])
+    fixed = _build(1)
+    fixed.embed.requires_grad_(False)
+    assert have_one_shape(FlatParameters(_build(0)), FlatParameters(_build(1)))
+    for other in (fixed, _build(1, act_fn="relu"), _build(1, norm_placement="post"), _build(1, positions="sinusoidal")):
+        assert not have_one_shape(FlatParameters(_build(0)), FlatParameters(other))
     alone = train_many(models[:2], [TASK] * 2, configs[:2], engine="separate")
     assert [run.engine for run in alone] == ["separate", "separate"]
 
@@ -130,7 +174,7 @@ def test_where_memory_runs_out_the_stack_is_halved(monkeypatch):
     run = Stack.run
 
     def small(self, tokens, *, last_only=False):
-        if len(tokens) > 2:
+        if tokens.dim() == 3 and len(tokens) > 2:
             raise torch.OutOfMemoryError("no room")
         return run(self, tokens, last_only=last_only)
 

@@ -7,7 +7,8 @@ import torch
 
 from interp.models.build import build
 from interp.training.config import TrainConfig
-from interp.training.optimise import make_optimizer, update
+from interp.training.flat import FlatParameters
+from interp.training.optimise import make_optimizer, read_state, update, write_state
 from interp.training.schedule import learning_rate_at
 
 SHAPE = {"n_layers": 1, "d_model": 8, "n_heads": 2, "d_vocab": 6, "n_ctx": 5, "act_fn": "relu", "device": "cpu"}
@@ -23,10 +24,10 @@ def _build():
 
 
 def _update(model, config, steps, *, gradient=0.0):
-    optimizer = make_optimizer(model, config)
+    parameters = FlatParameters(model)
+    optimizer = make_optimizer(parameters, config)
     for step in range(steps):
-        for parameter in model.parameters():
-            parameter.grad = torch.full_like(parameter, gradient)
+        parameters.gradient.fill_(gradient)
         update(optimizer, config, step=step)
 
 
@@ -85,9 +86,49 @@ def test_decay_outside_the_rate_acts_at_a_rate_of_zero_and_does_not_enter_the_av
     config = TrainConfig(learning_rate=0.0, weight_decay=0.1, decay="outside_learning_rate")
     model = _build()
     before = model.W_U.clone()
-    optimizer = make_optimizer(model, config)
-    for parameter in model.parameters():
-        parameter.grad = torch.full_like(parameter, 0.3)
+    parameters = FlatParameters(model)
+    optimizer = make_optimizer(parameters, config)
+    parameters.gradient.fill_(0.3)
     update(optimizer, config, step=0)
     torch.testing.assert_close(model.W_U, 0.9 * before)
-    torch.testing.assert_close(optimizer.state[model.unembed.W_U]["exp_avg"], torch.full_like(before, 0.03))
+    averages = {kind: optimizer.state[vector]["exp_avg"] for kind, vector in parameters.stretches.items()}
+    found = parameters.split(averages)["unembed.W_U"]
+    torch.testing.assert_close(found, torch.full_like(before, 0.03))
+
+
+@pytest.mark.parametrize("decayed", ["all", "matrices", "matrices_without_embeddings"])
+def test_the_state_is_that_of_an_optimizer_of_single_parameters(decayed):
+    """So that runs of versions with such an optimizer go on: those that decay come first, each group in model order."""
+    config = TrainConfig(decayed=decayed, weight_decay=0.1, learning_rate=0.01, clip_norm=1.0)
+    ours, theirs = _build(), _build()
+    parameters = FlatParameters(ours)
+    optimizer = make_optimizer(parameters, config)
+    assert read_state(optimizer, parameters) == {}
+    decays = [
+        decayed == "all" or (".W_" in name and (decayed == "matrices" or name[-4:] not in (".W_E", "_pos")))
+        for name, _ in theirs.named_parameters()
+    ]
+    groups = [
+        {
+            "params": [one for one, does in zip(theirs.parameters(), decays, strict=True) if does == wanted],
+            "weight_decay": 0.1 * wanted,
+        }
+        for wanted in (True, False)
+    ]
+    single = torch.optim.AdamW([group for group in groups if group["params"]], lr=0.01, betas=(0.9, 0.98), eps=1e-9)
+    generator = torch.Generator().manual_seed(0)
+    for step in range(3):
+        for own, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+            gradient = torch.randn(own.shape, generator=generator)
+            own.grad.copy_(gradient)
+            other.grad = gradient
+        update(optimizer, config, step=step)
+        torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
+        single.step()
+    torch.testing.assert_close(read_state(optimizer, parameters), single.state_dict()["state"])
+    torch.testing.assert_close([*ours.parameters()], [*theirs.parameters()])
+    again = make_optimizer(parameters, config)
+    write_state(again, parameters, read_state(optimizer, parameters))
+    for vector in parameters.stretches.values():
+        torch.testing.assert_close(again.state[vector], optimizer.state[vector], rtol=0, atol=0)
+        assert again.state[vector]["exp_avg"] is not optimizer.state[vector]["exp_avg"]

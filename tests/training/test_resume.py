@@ -35,8 +35,9 @@ CONFIG = TrainConfig(
 )
 
 
-def _build(seed=0):
-    return build(n_layers=2, d_model=12, n_heads=2, d_vocab=12, n_ctx=20, attn_only=True, seed=seed, device="cpu")
+def _build(seed=0, **config):
+    shape = {"n_layers": 2, "d_model": 12, "n_heads": 2, "d_vocab": 12, "n_ctx": 20, "attn_only": True}
+    return build(**shape, seed=seed, device="cpu", **config)
 
 
 class Killed(BaseException):
@@ -89,6 +90,29 @@ def test_a_run_with_decay_on_some_parameters_in_a_window_resumes(decay, tmp_path
     run = train(_build(), TASK, config, folder=tmp_path / "run")
     assert hash_weights(run.model) == hash_weights(whole.model)
     assert hash_weights(train(_build(), TASK, CONFIG).model) != hash_weights(whole.model)
+
+
+@pytest.mark.parametrize("fixed", [[], ["embed", "blocks.0.attn", "blocks.1.ln1"]])
+def test_a_run_with_parameters_that_are_not_trained_resumes(fixed, tmp_path):
+    def build_fixed():
+        model = _build(norm_placement="post", positions="sinusoidal", embedding_scale="sqrt_d_model")
+        for name in fixed:
+            model.get_submodule(name).requires_grad_(False)
+        return model
+
+    config = dataclasses.replace(CONFIG, clip_norm=0.1, weight_decay=0.1)
+    whole = train(build_fixed(), TASK, config)
+    with pytest.raises(Killed):
+        train(build_fixed(), TASK, config, folder=tmp_path / "run", observe=_kill_at(9))
+    run = train(build_fixed(), TASK, config, folder=tmp_path / "run")
+    assert hash_weights(run.model) == hash_weights(whole.model)
+    for (name, before), after in zip(build_fixed().named_parameters(), run.model.parameters(), strict=True):
+        trained = not any(name.startswith(f"{part}.") for part in fixed)
+        assert (after.requires_grad, torch.equal(after, before)) == (trained, not trained)
+    assert torch.equal(run.model.W_pos, build_fixed().W_pos)
+    other = _build(norm_placement="post", positions="sinusoidal")
+    with pytest.raises(InputError, match=r"its model.shape is .*embeddings times sqrt\(d_model\)"):
+        train(other, TASK, config, folder=tmp_path / "run")
 
 
 def test_a_run_of_an_earlier_version_goes_on(undisturbed, tmp_path):

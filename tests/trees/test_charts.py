@@ -9,9 +9,10 @@ import torch
 
 import interp
 from interp.errors import InputError
-from interp.trees import charts as charts_module
+from interp.trees import starts
 from interp.trees.causal import can_pack
 from interp.trees.charts import measure_charts
+from interp.trees.project import project_greedy
 from tests.conftest import make_tiny, make_tokenizer
 from tests.untyped import as_without_type_checks
 
@@ -37,10 +38,7 @@ def build_model(kind: str) -> Any:
     if kind == "grouped":
         return interp.load(make_tiny("llama"), device="cpu")
     assert kind == "sinusoidal"
-    model = interp.build(**SHAPE, act_fn="relu")
-    angle = torch.arange(12)[:, None] / 100 ** (torch.arange(12) / 12)
-    model.pos_embed.W_pos.data = torch.cat([angle.sin(), angle.cos()], dim=-1)
-    return model
+    return interp.build(**SHAPE, act_fn="relu", positions="sinusoidal")
 
 
 def measure_directly(
@@ -100,6 +98,7 @@ def test_every_chart_is_that_of_a_masked_pass_for_every_span(kind: str, bos: int
     for index, sentence in enumerate(sentences):
         expected = measure_directly(model, sentence, bos=bos)
         np.testing.assert_allclose(charts.similarities[index].numpy(), expected, atol=1e-5)
+        assert project_greedy(charts.similarities[index]) == project_greedy(torch.tensor(expected))
         lowest.append(np.nanmin(expected))
     assert min(lowest) < 0.9  # the masks do something
 
@@ -123,7 +122,7 @@ def test_masked_passes_through_the_model_give_the_same_charts(
 ) -> None:
     model = build_model(kind)
     packed = measure_charts(model, WORDS + SUB_WORDS, bos=bos, threshold_layer=1)
-    monkeypatch.setattr(charts_module, "can_pack", lambda model, longest: False)
+    monkeypatch.setattr(starts, "can_pack", lambda model, longest: False)
     masked = measure_charts(model, WORDS + SUB_WORDS, bos=bos, threshold_layer=1)
     for one, other in zip(packed.similarities, masked.similarities, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=0, equal_nan=True)
@@ -188,9 +187,40 @@ def test_chosen_layers_and_the_frame() -> None:
 def test_text_is_read_word_by_word() -> None:
     model = build_model("grouped")
     model.tokenizer = make_tokenizer()
-    charts = measure_charts(model, ["a bc d"], bos="none")
     ids = [2 + ord(character) - 32 for character in "a bc d"]
-    assert charts.words == (((ids[0],), tuple(ids[1:4]), tuple(ids[4:])),)
+    words = ((ids[0],), tuple(ids[1:4]), tuple(ids[4:]))
+    assert measure_charts(model, ["a bc d", ["a", "bc", "d"]], bos="none").words == (words, words)
+    with pytest.raises(InputError, match="Sentence 0 has the word 'ü', which the model's tokenizer doesn't know"):
+        measure_charts(model, ["a ü d"], bos="none")
+
+
+def test_a_tokenizer_that_reads_a_word_by_itself_in_another_way_serves_too_unless_it_joins_words() -> None:
+    class OwnBlanks:
+        """As legacy SentencePiece: a blank more in front of every text. `joins` is one token where it is a whole text."""
+
+        unk_token_id, unk_token, padding_side = 1, "<unk>", "right"
+
+        def __init__(self, joins: str = "") -> None:
+            self.joins = joins
+
+        def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+            return [19] if text == self.joins else [2 + ord(letter) % 7 for letter in " " + text]
+
+    model = build_model("learned")
+    model.tokenizer = OwnBlanks()
+    ids = [2 + ord(letter) % 7 for letter in " a bc"]
+    assert measure_charts(model, ["a bc"], bos="none").words == ((tuple(ids[:2]), tuple(ids[2:])),)
+    model.tokenizer = OwnBlanks(joins="a bc")
+    with pytest.raises(InputError, match="The tokenizer joins words of 'a bc' or reads them in another way before the"):
+        measure_charts(model, ["a bc"], bos="none")
+
+
+def test_words_of_a_task_are_looked_up_in_its_vocabulary() -> None:
+    vocabulary = ["pad", "the", "cat", "sleeps"]
+    charts = measure_charts(
+        build_model("learned"), ["the cat sleeps", ("cat", "sleeps"), [2, 3]], vocabulary=vocabulary
+    )
+    assert charts.words == (((1,), (2,), (3,)), ((2,), (3,)), ((2,), (3,)))
 
 
 @pytest.mark.parametrize(
@@ -198,7 +228,19 @@ def test_text_is_read_word_by_word() -> None:
     [
         ([], {}, "There are no sentences to measure; give at least one."),
         ("a b", {}, "The sentences are one text; give a list of sentences, each a text or a list of words."),
-        (["a b"], {}, "no tokenizer, so it cannot read text: give token ids instead"),
+        (
+            ["a b"],
+            {},
+            "Sentence 0 is text, but this model has no tokenizer; give token ids, or the word of each id as `vocabulary=`, "
+            "such as a task's.",
+        ),
+        (["a b", " "], {"vocabulary": ["a", "b"]}, "Sentence 1 is empty; give two words or more."),
+        (["a b", "a cat"], {"vocabulary": ["a", "b"]}, "Sentence 1 has the word 'cat', which isn't among the 2 of the"),
+        (
+            [["a", 1]],
+            {"vocabulary": ["a", "b"]},
+            "Sentence 0 has both strings and token ids; give all its words in one",
+        ),
         ([[1, 2], []], {}, "Sentence 1 is empty; give two words or more."),
         ([[1]], {}, "Sentence 0 has one word, so there is nothing to split; give two words or more."),
         ([[1, ()]], {}, "Word 1 of sentence 0 has no tokens; give each word one or more."),
@@ -221,10 +263,6 @@ def test_what_is_wrong_is_said(sentences: Any, options: dict[str, Any], said: st
     assert said in str(raised.value)
 
 
-def test_a_layer_that_was_not_measured_and_a_model_that_reads_ahead_are_refused() -> None:
-    model = build_model("learned")
+def test_a_layer_that_was_not_measured_is_refused() -> None:
     with pytest.raises(InputError, match="There is no chart of layer 0: these charts have layers 1, 2"):
-        measure_charts(model, [[1, 2]], threshold_layer=1)[0]
-    model.cfg.attention_dir = "bidirectional"
-    with pytest.raises(InputError, match="reads later words too"):
-        measure_charts(model, [[1, 2]])
+        measure_charts(build_model("learned"), [[1, 2]], threshold_layer=1)[0]

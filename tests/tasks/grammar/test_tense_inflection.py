@@ -109,7 +109,7 @@ def test_a_gold_tree_by_hand():
 
 
 def test_the_shares_of_the_grammar_are_those_published():
-    weights, patterns = weigh_patterns(), tabulate_inflections()
+    weights, patterns = weigh_patterns(TenseInflection()), tabulate_inflections()
     trained, held_out = weights["train"], weights["generalisation"]
     past = float(trained[::2].sum())
     assert past == pytest.approx(18 / 31)
@@ -123,7 +123,7 @@ def test_the_shares_of_the_grammar_are_those_published():
 
 
 def test_the_mean_length_and_the_f1_of_right_branching_that_the_docs_give():
-    weights, lengths = weigh_patterns()["train"], tabulate_inflections().lengths - 2
+    weights, lengths = weigh_patterns(TenseInflection())["train"], tabulate_inflections().lengths - 2
     assert float(weights @ lengths.double()) == pytest.approx(16.918, abs=0.001)
     shared, spans = 0.0, 0.0
     for one, weight in zip(list_derivations(GRAMMAR), (weights[::2] + weights[1::2]).tolist(), strict=True):
@@ -192,6 +192,24 @@ def test_splits_are_disjoint_and_can_be_mixed():
     assert 0.15 < len(apart) / 3000 < 0.25
 
 
+def test_the_knobs_of_later_work():
+    derivations = list_derivations(GRAMMAR)
+    embedded = torch.tensor(["Rel" in one.categories[:3] for one in derivations])
+    past = weigh_patterns(TenseInflection(centre_embedding=0.7))["train"][::2]
+    assert float(past[embedded].sum() / past.sum()) == pytest.approx(0.7)
+    plain = weigh_patterns(TenseInflection())["train"]
+    assert float(past.sum()) == pytest.approx(float(plain[::2].sum()))
+
+    task = TenseInflection(**SMALL | {"train": 1000, "validation": 100}, templates=4, data_seed=2)
+    seen = {
+        tuple("V" if word in VERBS else "N" if word in NUMBER else word in RELATIVISERS for word in one.words)
+        for one in task.sentences("train")
+    }
+    assert len(seen) <= 4
+    assert (False, "N", "V") in seen
+    assert len({tuple(one.words) for one in task.sentences("generalisation")}) > 300  # all templates
+
+
 def test_mistakes_are_named(task):
     with pytest.raises(TaskError, match="tense inflection has no split 'test': give one of train, validation, gen"):
         task.sample(1, split="test", seed=0)
@@ -199,3 +217,75 @@ def test_mistakes_are_named(task):
         TenseInflection(generalisation=0)
     with as_without_type_checks(), pytest.raises(TaskError, match="batches='short' is unknown: give 'mixed' or"):
         TenseInflection(batches="short")
+    with pytest.raises(TaskError, match="templates=31 cannot be trained: give 1 to 30, or None"):
+        TenseInflection(templates=31)
+    with pytest.raises(TaskError, match=r"centre_embedding=-0.1 must be a share from 0 to 1, or None"):
+        TenseInflection(centre_embedding=-0.1)
+    with pytest.raises(
+        TaskError, match="templates=1 leaves the plainest sentences alone, of which the published files"
+    ):
+        weigh_patterns(TenseInflection(templates=1, proportions="published_files"))
+
+
+def write_answers(task, batch, change):
+    """The right answers with their ends, each changed by a function of its words, the source's and the main verb's place."""
+    written = torch.zeros(len(batch.tokens), 25, dtype=torch.long)
+    for i, row in enumerate(batch.tokens):
+        words = spell(row, task.vocabulary).split()
+        at = next(place for place, word in enumerate(words) if word in ("PAST", "PRESENT"))
+        source = words[1 : at - 1]
+        answer = [*change(words[at + 1 : -1], source, find_main_verb(source)), "end"]
+        written[i, : len(answer)] = torch.tensor([task.vocabulary.index(word) for word in answer])
+    return written
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda words, source, main: words, (1, 0, 0, 1, 1, 1)),
+        # Another noun of the same part of speech: the published accuracy lets it pass.
+        (lambda words, source, main: ["the", *words[1:]], (1, 0, 0, 1, 1, None)),
+        (lambda words, source, main: put_into_present(source, rule="linear"), (0, 1, 0, 0, 1, 0)),
+        (lambda words, source, main: words[:-1], (0, 0, 1, 0, 0, 0)),
+        (lambda words, source, main: [*words, "."], (0, 0, 1, 0, 0, 0)),
+        (lambda words, source, main: [*words[:main], *source[main:], "."], (0, 0, 1, None, 1, 0)),
+        (lambda words, source, main: ["yak"] * 24, (0, 0, 1, 0, 0, 0)),
+    ],
+)
+def test_what_was_written_is_scored_as_published(task, change, expected):
+    batch = task.sample(200, split="generalisation", seed=0)
+    scores = task.score_written(write_answers(task, batch, change), batch)
+    names = ["hierarchical", "linear", "other", "right_number", "parts_of_speech", "exact_match"]
+    assert list(scores) == names
+    for name, value in zip(names, expected, strict=True):
+        read = ~(batch.tokens == task.vocabulary.index("read")).any(1)  # `read` is its own past
+        assert value is None or (scores[name][read] == value).all(), name
+
+
+def test_a_wrong_verb_of_the_right_number_is_told_apart(task):
+    batch = task.sample(100, split="validation", seed=0)
+
+    def swap(words, source, main):
+        number = NUMBER[source[1]]
+        verb = "sleeps" if number == "sg" else "sleep"
+        return [*words[:main], verb, *words[main + 1 :]]
+
+    scores = task.score_written(write_answers(task, batch, swap), batch)
+    assert scores["right_number"].mean() == scores["parts_of_speech"].mean() == 1
+    assert scores["hierarchical"].mean() < 0.2
+
+
+def test_writing_and_scoring_a_model_end_to_end(task):
+    """A model that isn't trained writes nothing right; the scores are those of its own words."""
+    import interp
+    from interp.models.decode import decode_greedily
+
+    model = interp.build(
+        n_layers=1, d_model=8, n_heads=1, d_vocab=task.d_vocab, n_ctx=task.n_ctx, attn_only=True, device="cpu"
+    )
+    batch = task.sample(20, split="generalisation", seed=0)
+    first, end = batch.roles["marker"][:, 0] + 1, task.vocabulary.index("end")
+    written = decode_greedily(model, batch.tokens, first=first, end=end)
+    scores = task.score_written(written, batch)
+    assert scores["hierarchical"].mean() == 0
+    assert scores["other"].mean() == 1

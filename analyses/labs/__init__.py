@@ -1,0 +1,1 @@
+"""Labs: a few settings, each trained with several seeds and watched while it learns; what their commands share."""
