@@ -130,9 +130,12 @@ def _tell_rise(trained: Sequence[TrainedGrammar]) -> str:
     if not rose:
         return "None ever reaches 80%."
     steps, seconds = sorted(one.rose for one in rose), sorted(one.rose_seconds for one in rose)
+    when = [f"{steps[0]:,.0f} to {steps[-1]:,.0f}", f"{seconds[0]:.0f} to {seconds[-1]:.0f} s"]
+    if len(rose) == 1:
+        when = [f"{steps[0]:,.0f}", f"{seconds[0]:.0f} s"]
     return (
-        f"{len(rose)} of {len(trained)} reach 80% at some evaluation, the first time at step {steps[0]:,.0f} to {steps[-1]:,.0f} "
-        f"({seconds[0]:.0f} to {seconds[-1]:.0f} s)."
+        f"{len(rose)} of {len(trained)} reach{'es' if len(rose) == 1 else ''} 80% at some evaluation, the first time at step "
+        f"{when[0]} ({when[1]})."
     )
 
 

@@ -2,8 +2,8 @@
 
 Without an argument the pictures of SmolLM2 and the colours; with `colours` only _static/pictures.css; with a folder that
 holds the training runs `copying` and `copying_one_layer` and the lab `dynamics-small` their curves too; with `grokking` and a
-folder that holds the labs `grokking-small`, `grokking-post_norm` and `grokking-tense` (or some of them) their curves alone, and the tables of
-structural_grokking.md on the terminal. `kinds.svg` is drawn by hand.
+folder that holds the labs `grokking-small`, `grokking-post_norm` and `grokking-tense` (or some of them) their curves alone, and
+the tables of structural_grokking.md on the terminal. `kinds.svg` is drawn by hand.
 """
 
 import sys
@@ -83,15 +83,16 @@ def draw_lab(folder: Path) -> None:
 
 
 def draw_grokking(runs: Path) -> None:
-    """How each seed comes to the tree's rule, what depth does, and trees and weights over training; tables as Markdown."""
+    """How each seed comes to the tree's rule; of `small` also depth, trees and weights; tables as Markdown."""
     for name in ("small", "post_norm", "tense"):
         folder = runs / f"grokking-{name}"
         if not folder.is_dir():
             continue
         trained = read_trained(GROKKING_LABS[name](), Store(folder, mode="read"), TrainedGrammar)
         _write(f"grokking_{name}", draw_seeds(trained))
-        _write(f"grokking_{name}_depth", draw_depths(trained))
-        _write(f"grokking_{name}_measures", draw_measures(trained))
+        if name == "small":
+            _write("grokking_small_depth", draw_depths(trained))
+            _write("grokking_small_measures", draw_measures(trained))
         sys.stdout.write(f"{folder}\n\n{write_tables(trained)}\n\n")
 
 
