@@ -1,10 +1,10 @@
 """Every number of the grokking models: how they are built, trained and watched.
 
-`small` is after measurements on two cores: width 64, and six layers take three minutes. What matters is the fixed table of
-positions, since with learned ones a model doesn't come to the linear rule first. `post_norm` is the same with the published
-blocks, of Vaswani et al.: norms behind the sums and embeddings times the root of the width. Tense inflection needs these, and
-more steps. `paper` has the sizes and the optimiser of Murty et al., arXiv 2305.18741: width 512, 4 heads, 300,000 steps of 8
-lines, AdamW with eps 1e-7 and no decay, 10,000 steps of warm-up, clipping at 10.
+`small` is after measurements on two cores: width 64, and six layers take four minutes. What matters is the fixed table of
+positions: with learned ones a model doesn't take over the linear rule first (docs/structural_grokking.md). `post_norm` is
+the same with the published blocks, of Vaswani et al.: norms behind the sums and embeddings times the root of the width. Tense
+inflection needs these, and more steps. `paper` has the sizes and the optimiser of Murty et al., arXiv 2305.18741: width 512,
+4 heads, 300,000 steps of 8 lines, AdamW with eps 1e-7 and no decay, 10,000 steps of warm-up, clipping at 10.
 
 >>> recipe = question_formation(n_layers=2, seed=1)
 >>> recipe.model["n_layers"], recipe.model["seed"], recipe.config.seed, recipe.task.name
