@@ -63,11 +63,13 @@ def tabulate_inflections() -> Patterns:
 
 
 def find_main_verb(derivation: Derivation) -> int:
+    """The position of the main clause's verb."""
     # The subject is the longest constituent at the front but the sentence.
     return max(end for start, end in derivation.labels if start == 0 and end < len(derivation.categories))
 
 
 def find_recent_noun(derivation: Derivation) -> int:
+    """The position of the last noun in front of the main verb."""
     front = derivation.categories[: find_main_verb(derivation)]
     return max(at for at, category in enumerate(front) if category.startswith("N."))
 
