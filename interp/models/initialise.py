@@ -76,7 +76,7 @@ class Initialisation:
     gamma: float = 0.5
     """The exponent of every part that `gamma_by_part` does not name; larger is smaller weights."""
     gamma_by_part: Mapping[Part, float] | None = None
-    """Exponents of single parts, such as `{"qk": 0.8}`."""
+    """Exponents of single parts by their names, such as 0.8 for `qk`."""
     init_multiplier: float = 1.0
     """What every standard deviation is multiplied by; larger is larger weights."""
     residual_scale: ResidualScale = "one"
