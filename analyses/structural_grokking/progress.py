@@ -24,10 +24,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from jaxtyping import Int
-from torch import Tensor
 from transformer_lens import HookedTransformer
 
 from interp.complexity.norms import measure_norms
@@ -97,10 +94,11 @@ class Progress:
 
     def measure_attention(self, model: HookedTransformer) -> dict[str, float]:
         """Both entropies, a mean over sentences, layers and heads."""
-        measured = [attention_sparsity(model, tokens) for tokens in _group(self.task, self.sentences())]
+        token = {word: i for i, word in enumerate(self.task.vocabulary)}
+        found = attention_sparsity(model, [[token[word] for word in (START, *one.words)] for one in self.sentences()])
         return {
-            "entropy": float(np.concatenate([one.normalised_per_sequence for one in measured]).mean()),
-            "entropy_published": float(np.concatenate([one.published_per_sequence for one in measured]).mean()),
+            "entropy": float(found.normalised_per_sequence.mean()),
+            "entropy_published": float(found.published_per_sequence.mean()),
         }
 
     def sentences(self) -> list[Sentence]:
@@ -124,12 +122,3 @@ def project(model: HookedTransformer, task: GrammarTask, sentences: Sequence[Sen
         vocabulary=task.vocabulary,
         n_untrained=0,
     )
-
-
-def _group(task: GrammarTask, sentences: Sequence[Sentence]) -> list[Int[Tensor, "sentence pos"]]:
-    """Their tokens with the first one, those of one length together."""
-    token = {word: i for i, word in enumerate(task.vocabulary)}
-    rows: dict[int, list[list[int]]] = {}
-    for one in sentences:
-        rows.setdefault(len(one.words), []).append([token[START], *(token[word] for word in one.words)])
-    return [torch.tensor(rows[length]) for length in sorted(rows)]
